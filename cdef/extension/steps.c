@@ -5,31 +5,44 @@
 
 static int channel_of(int64_t key) { return (int)((key & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS); }
 
-static void set_state(struct steps *s, struct row *r, enum state state) {
+static void *output(const struct steps *s, enum report_field which, Py_ssize_t row) {
+    return (char *)s->outputs[which].buf + row * s->outputs[which].itemsize;
+}
+
+static void set_state(struct steps *s, Py_ssize_t row, enum state state) {
+    struct row *r = &s->rows[row];
     s->counts[r->state]--;
     s->counts[state]++;
     r->state = state;
     if (state != OPEN) r->key = NONE;
+    if (state == BEGINS) r->rewarded = r->between = false;
+    if (state == BEGINS || state == SENT) /* its rewards count from here on */
+        memset(output(s, REWARD, row), 0, sizeof(double));
 }
 
 /* ---- Take ---- */
 
-/* The number of the agent whose name a message has; NONE where it is not known yet. */
+/* The number of the agent whose name a message has, a new one where it is not known yet; NONE:
+ * there is no memory for that. */
 static int64_t agent_of(const struct steps *s, const shmb_tensor *t) {
-    for (Py_ssize_t i = 0, n = PyList_Size(s->agents); i < n; i++) {
+    Py_ssize_t n = PyList_Size(s->agents);
+    for (Py_ssize_t i = 0; i < n; i++) {
         char *name;
         Py_ssize_t bytes;
         if (!PyBytes_AsStringAndSize(PyList_GetItem(s->agents, i), &name, &bytes) &&
             bytes == t->size && memcmp(name, t->data, (size_t)bytes) == 0)
             return i;
     }
-    return NONE;
+    PyObject *name = PyBytes_FromStringAndSize(t->data, t->size);
+    bool added = name && !PyList_Append(s->agents, name);
+    Py_XDECREF(name);
+    if (!added) PyErr_Clear();
+    return added ? n : NONE;
 }
 
 static void set_output(struct steps *s, enum report_field which, Py_ssize_t row,
                        const void *value) {
-    size_t bytes = (size_t)s->outputs[which].itemsize;
-    memcpy((char *)s->outputs[which].buf + (size_t)row * bytes, value, bytes);
+    memcpy(output(s, which, row), value, (size_t)s->outputs[which].itemsize);
 }
 
 static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
@@ -41,70 +54,93 @@ static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
     }
 }
 
-/* Numbers of the message, zeros where it has none. A bool may be any byte. Is the episode over? */
-static bool copy_report(struct steps *s, Py_ssize_t row, const struct plan *p,
+/* A number of the message, 0 where it has none. */
+static shmb_number number_of(const struct plan *p, const shmb_message *m, enum report_field which) {
+    if (p->fields[which] == NONE) return (shmb_number){0};
+    const shmb_tensor *t = &m->tensors[p->fields[which]];
+    return core.shmb_number_at(t->data, t->dtype);
+}
+
+static bool is_last(const struct plan *p, const shmb_message *m) {
+    return number_of(p, m, DONE).f != 0 || number_of(p, m, TRUNCATED).f != 0;
+}
+
+/* Rewards add up from one action to the next. */
+static void copy_report(struct steps *s, Py_ssize_t row, const struct plan *p,
                         const shmb_message *m) {
-    int64_t values[NUMBERS] = {0};
-    for (int i = 0; i < NUMBERS && p->fields[REWARD] != NONE; i++)
-        memcpy(&values[i], m->tensors[p->fields[i]].data, fast_report_bytes((enum report_field)i));
-    bool done = values[DONE], truncated = values[TRUNCATED];
-    set_output(s, REWARD, row, &values[REWARD]);
+    double reward = number_of(p, m, REWARD).f, sum;
+    bool done = number_of(p, m, DONE).f != 0, truncated = number_of(p, m, TRUNCATED).f != 0;
+    int64_t step = number_of(p, m, STEP).i;
+    int64_t agent = p->fields[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->fields[AGENT]]);
+    memcpy(&sum, output(s, REWARD, row), sizeof sum);
+    sum += reward;
+    if (s->compilations) done = truncated = false; /* its end is the compilation's */
+    set_output(s, REWARD, row, &sum);
     set_output(s, DONE, row, &done);
     set_output(s, TRUNCATED, row, &truncated);
-    set_output(s, STEP, row, &values[STEP]);
-    return done || truncated;
+    set_output(s, STEP, row, &step);
+    set_output(s, AGENT, row, &agent);
+    s->rows[row].rewarded = s->rows[row].rewarded || reward != 0;
 }
 
 static void end_row(struct steps *s, Py_ssize_t row) {
-    set_state(s, &s->rows[row], IDLE);
+    set_state(s, row, IDLE);
     for (int i = 0; i < MAX_CHANNELS; i++)
         if (s->channels[i].row == row) s->channels[i].row = NONE;
 }
 
-static bool says_done(const struct plan *p, const shmb_message *m) {
-    return p->fields[DONE] != NONE && (*(const char *)m->tensors[p->fields[DONE]].data ||
-                                       *(const char *)m->tensors[p->fields[TRUNCATED]].data);
+/* What a request of that plan means to the row. */
+static enum verdict judge(const struct steps *s, const struct row *r, const struct plan *p,
+                          const shmb_message *m, bool payload) {
+    bool reports = p->fields[STEP] != NONE;
+    double reward = p->fits ? number_of(p, m, REWARD).f : 0;
+    if (r->state == OPEN) return EARLY;
+    if (r->state == IDLE || (r->state == BEGINS && reports)) return FOREIGN;
+    if (r->state == SENT && !reports && r->reports_rewards == REPORTS_REWARDS && !s->compilations)
+        return ANOTHER;
+    if (!p->fits || reward != reward) return WRONG;
+    /* what a compilation said at the end of an episode is kept until its own */
+    bool kept = r->between || (s->compilations && is_last(p, m));
+    return (p->payload || kept) && !payload ? PAYLOAD : TAKEN;
 }
 
-/* May a message of that plan be the row's next? */
-static bool follows(const struct row *r, const struct plan *p, bool begins) {
-    if (!p->fits || (p->no_observation && begins)) return false;
-    if (begins) return p->fields[STEP] == NONE;
-    return p->fields[STEP] != NONE || r->reports_rewards != REPORTS_REWARDS;
-}
-
-/* The request of a key becomes the row's; false: nothing was done, and Python is to look at it. */
-static bool take(struct steps *s, Py_ssize_t row, int64_t key, bool begins) {
+/* Takes a request of the row's. payload: Python has copied what it is to copy. */
+static enum verdict take(struct steps *s, Py_ssize_t row, int64_t key, bool payload) {
     struct row *r = &s->rows[row];
     const shmb_message *m = core.shmb_host_message(s->host, key);
     const struct plan *p = m ? fast_plan_of(s, r, key, m) : NULL;
-    if (!p || !follows(r, p, begins)) return false;
-    int64_t agent = p->fields[AGENT] == NONE ? NONE : agent_of(s, &m->tensors[p->fields[AGENT]]);
-    if (p->fields[AGENT] != NONE && agent == NONE) return false;
-    bool ends = says_done(p, m);
-    if ((ends && s->defers) || (p->no_observation && !ends)) return false;
+    if (!p) return GONE;
+    enum verdict verdict = judge(s, r, p, m, payload);
+    if (verdict != TAKEN) return verdict;
+    bool begins = r->state == BEGINS;
     copy_features(s, row, p, m);
-    set_output(s, AGENT, row, &agent);
-    ends = copy_report(s, row, p, m);
+    copy_report(s, row, p, m);
+    r->between = is_last(p, m);
     r->trainer_announced = p->fields[STEP] != NONE;
     r->reports_rewards = begins ? UNKNOWN : r->trainer_announced ? REPORTS_REWARDS : ADVICE_ALONE;
-    if (ends) {
-        int64_t ignored = 0;
-        shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
-        core.shmb_host_reply(s->host, key, false, &t, 1);
+    if (!r->between) {
+        set_state(s, row, OPEN);
+        r->key = key;
+        return TAKEN;
+    }
+    if (!s->compilations) {
         s->ended++;
         end_row(s, row);
-        return true;
     }
-    set_state(s, r, OPEN);
-    r->key = key;
-    return true;
+    return ENDED;
 }
 
 static bool is_row(const struct steps *s, Py_ssize_t row) {
     if (row >= 0 && row < s->count) return true;
     PyErr_Format(PyExc_IndexError, "expected a row below %zd, found %zd", s->count, row);
     return false;
+}
+
+static bool keep_early(struct steps *s, int64_t key) {
+    PyObject *kept = PyLong_FromLongLong(key);
+    bool added = kept && !PyList_Append(s->early, kept);
+    Py_XDECREF(kept);
+    return added;
 }
 
 static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
@@ -118,26 +154,17 @@ static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
     return true;
 }
 
-/* begin(row, key) -> bool: an episode begins with that request. False: the row only has the channel
- * now, and Python is to look at the request. */
-static PyObject *steps_begin(PyObject *self, PyObject *args) {
+/* take(row, key) -> verdict: the request becomes the row's, where it can, and its runner with it. */
+static PyObject *steps_take(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     long long key;
     if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row)) return NULL;
     if (!assign_channel(s, row, key)) return NULL;
-    return PyBool_FromLong(take(s, row, key, true));
-}
-
-/* assign(row, key): the runner that sent it is the row's too. */
-static PyObject *steps_assign(PyObject *self, PyObject *args) {
-    struct steps *s = (struct steps *)self;
-    Py_ssize_t row;
-    long long key;
-    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row) ||
-        !assign_channel(s, row, key))
-        return NULL;
-    Py_RETURN_NONE;
+    enum verdict verdict = take(s, row, key, true);
+    if (verdict >= FOREIGN && s->rows[row].state == BEGINS) s->channels[channel_of(key)].row = NONE;
+    if (verdict == EARLY && !keep_early(s, key)) return NULL;
+    return PyLong_FromLong((long)verdict);
 }
 
 /* unassign(channel): its runner is no row's any more. */
@@ -148,55 +175,67 @@ static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
     Py_RETURN_NONE;
 }
 
-/* set_open(row, key, announced, reports): the row waits for an action for that request, which
- * Python has read. */
-static PyObject *steps_set_open(PyObject *self, PyObject *args) {
-    struct steps *s = (struct steps *)self;
-    Py_ssize_t row;
-    long long key;
-    int announced, reports;
-    if (!PyArg_ParseTuple(args, "nLpi", &row, &key, &announced, &reports) || !is_row(s, row))
-        return NULL;
-    s->rows[row].trainer_announced = announced;
-    s->rows[row].reports_rewards = (enum reports)reports;
-    set_state(s, &s->rows[row], OPEN);
-    s->rows[row].key = key;
-    Py_RETURN_NONE;
-}
-
-/* take(row, key) -> bool: the next request of an episode; False: Python is to look at it. */
-static PyObject *steps_take(PyObject *self, PyObject *args) {
-    struct steps *s = (struct steps *)self;
-    Py_ssize_t row;
-    long long key;
-    if (!PyArg_ParseTuple(args, "nL", &row, &key) || !is_row(s, row)) return NULL;
-    return PyBool_FromLong(s->rows[row].state == SENT && take(s, row, key, false));
-}
-
-/* The row of the channel's claim, where that is SENT; NONE. */
+/* The row of the channel's claim; NONE. */
 static int row_of_key(const struct steps *s, int64_t key) {
     int channel = channel_of(key);
     int row = channel < MAX_CHANNELS ? s->channels[channel].row : NONE;
-    if (row == NONE || s->rows[row].state != SENT ||
-        s->channels[channel].claim != core.shmb_host_claim(s->host, channel))
-        return NONE;
-    return row;
+    return row != NONE && s->channels[channel].claim == core.shmb_host_claim(s->host, channel)
+               ? row
+               : NONE;
 }
 
-/* wait(timeout_ns) -> None: no row is SENT, and none begins; else a key at which Python is to look,
- * or -shmb_status. Waits a slice of the host's at most. */
-static PyObject *steps_wait(PyObject *self, PyObject *timeout) {
+/* Takes one that came too early out of the list, once its row waits for a request or is over. */
+static int64_t next_early(struct steps *s) {
+    for (Py_ssize_t i = 0, n = PyList_Size(s->early); i < n; i++) {
+        int64_t key = PyLong_AsLongLong(PyList_GetItem(s->early, i));
+        int row = row_of_key(s, key);
+        if (row != NONE && s->rows[row].state == OPEN) continue;
+        PySequence_DelItem(s->early, i);
+        return key;
+    }
+    return NONE;
+}
+
+/* The next key, or -shmb_status; *failed: an exception is set. receive: Python's, or NULL. */
+static int64_t next_key(struct steps *s, int64_t ns, PyObject *receive, bool *failed) {
+    int64_t key = next_early(s);
+    if (key >= 0) return key;
+    if (!s->direct) {
+        PyObject *found = PyObject_CallFunction(receive, "L", (long long)ns);
+        key = found ? PyLong_AsLongLong(found) : NONE;
+        Py_XDECREF(found);
+        *failed = PyErr_Occurred();
+        return key;
+    }
+    key = core.shmb_host_poll(s->host);
+    if (key >= 0) return key;
+    Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(s->host, ns);
+    Py_END_ALLOW_THREADS return key;
+}
+
+/* Is that all for a request? The last one's reply is ignored. */
+static bool settle(struct steps *s, int64_t key, enum verdict verdict) {
+    int64_t ignored = 0;
+    shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
+    if (verdict == ENDED) core.shmb_host_reply(s->host, key, false, &t, 1);
+    return verdict == EARLY ? keep_early(s, key) : verdict < EARLY;
+}
+
+/* wait(timeout_ns, receive) -> None: no row is SENT, and none begins; else a key at which Python is
+ * to look, or -shmb_status. Waits a slice of the host's at most. receive: called in place of the
+ * host's unless `direct`. */
+static PyObject *steps_wait(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
-    long long ns = PyLong_AsLongLong(timeout);
-    if (PyErr_Occurred()) return NULL;
+    long long ns;
+    PyObject *receive;
+    bool failed = false;
+    if (!PyArg_ParseTuple(args, "LO", &ns, &receive)) return NULL;
     while (s->counts[SENT] || s->counts[BEGINS]) {
-        int64_t key = core.shmb_host_poll(s->host);
-        if (key < 0) {
-            Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(s->host, ns);
-            Py_END_ALLOW_THREADS
-        }
-        int row = key < 0 ? NONE : row_of_key(s, key);
-        if (row == NONE || !take(s, row, key, false)) return PyLong_FromLongLong(key);
+        int64_t key = next_key(s, ns, receive, &failed);
+        if (failed) return NULL;
+        int row = key < 0 || !s->direct ? NONE : row_of_key(s, key);
+        if (row == NONE || !settle(s, key, take(s, row, key, false)))
+            return PyErr_Occurred() ? NULL : PyLong_FromLongLong(key);
     }
     Py_RETURN_NONE;
 }
@@ -209,17 +248,13 @@ static bool is_action(const struct steps *s, const void *data, shmb_dtype dtype)
     return n.form == SHMB_WHOLE && n.i >= s->first_action && n.i - s->first_action < s->actions;
 }
 
-static shmb_status reply(struct steps *s, struct row *r, shmb_tensor *t) {
+/* What goes wrong shows when the compiler's next request is waited for. */
+static void reply(struct steps *s, Py_ssize_t row, shmb_tensor *t) {
+    struct row *r = &s->rows[row];
     t->name = r->trainer_announced ? "advice" : "learner";
-    int64_t key = r->key;
-    set_state(s, r, SENT);
-    shmb_status status = core.shmb_host_reply_unwoken(s->host, key, t, 1);
-    r->unwoken = key;
-    if (status == SHMB_INVALID) {
-        set_state(s, r, OPEN);
-        r->key = key;
-    }
-    return status;
+    r->unwoken = r->key;
+    core.shmb_host_reply_unwoken(s->host, r->key, t, 1);
+    set_state(s, row, SENT);
 }
 
 static void wake(struct steps *s, struct row *r) {
@@ -246,31 +281,13 @@ static PyObject *steps_send(PyObject *self, PyObject *actions) {
         if (s->rows[i].state == OPEN && !is_action(s, data + (size_t)i * bytes, t.dtype)) wrong = i;
     for (Py_ssize_t i = 0; i < s->count && wrong == s->count; i++) {
         t.data = data + (size_t)i * bytes;
-        if (s->rows[i].state == OPEN) reply(s, &s->rows[i], &t);
+        if (s->rows[i].state == OPEN) reply(s, i, &t);
     }
     /* After all replies: a runner that is woken may take this CPU (bench/steps.py, loops). */
     for (Py_ssize_t i = 0; i < s->count; i++) wake(s, &s->rows[i]);
     fast_release_values(&all, 1);
     if (wrong == s->count) Py_RETURN_NONE;
     return PyLong_FromSsize_t(wrong);
-}
-
-/* reply(row, action) -> the status; None: nothing was done, and Python is to see to it. */
-static PyObject *steps_reply(PyObject *self, PyObject *args) {
-    struct steps *s = (struct steps *)self;
-    struct value value;
-    Py_ssize_t row;
-    PyObject *action;
-    if (!PyArg_ParseTuple(args, "nO", &row, &action) || !is_row(s, row)) return NULL;
-    struct row *r = &s->rows[row];
-    if (r->state != OPEN || !fast_value(action, &value)) Py_RETURN_NONE;
-    shmb_tensor t = value.tensor;
-    bool fits = !s->actions || (!t.rank && is_action(s, t.data, t.dtype));
-    shmb_status status = fits ? reply(s, r, &t) : SHMB_INVALID;
-    wake(s, r);
-    fast_release_values(&value, 1);
-    if (status == SHMB_INVALID) Py_RETURN_NONE;
-    return PyLong_FromLong((long)status);
 }
 
 /* ---- Rows, for Python ---- */
@@ -283,7 +300,7 @@ static PyObject *steps_move(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "ni", &row, &state) || !is_row(s, row)) return NULL;
     if (state != BEGINS && state != SENT)
         return PyErr_Format(PyExc_ValueError, "expected BEGINS or SENT, found %d", state);
-    set_state(s, &s->rows[row], (enum state)state);
+    set_state(s, row, (enum state)state);
     Py_RETURN_NONE;
 }
 
@@ -298,14 +315,14 @@ static PyObject *steps_end(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* row(row) -> (state, key or -1, announced, reports) */
+/* row(row) -> (state, key or -1, announced, reports, rewarded) */
 static PyObject *steps_row(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;
     if (!PyArg_ParseTuple(args, "n", &row) || !is_row(s, row)) return NULL;
     const struct row *r = &s->rows[row];
-    return Py_BuildValue("iLii", (int)r->state, (long long)r->key, (int)r->trainer_announced,
-                         (int)r->reports_rewards);
+    return Py_BuildValue("iLiii", (int)r->state, (long long)r->key, (int)r->trainer_announced,
+                         (int)r->reports_rewards, (int)r->rewarded);
 }
 
 /* channels(row) -> [(channel, does its runner have it still?)] */
@@ -357,6 +374,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *named) 
     }
     Py_INCREF(names);
     s->agents = names;
+    if (!(s->early = PyList_New(0))) goto fail;
     s->rows = calloc((size_t)s->count, sizeof *s->rows);
     for (Py_ssize_t i = 0; s->rows && i < s->count; i++) s->rows[i].key = s->rows[i].unwoken = NONE;
     if (s->rows) return (PyObject *)s;
@@ -374,6 +392,7 @@ static void steps_dealloc(PyObject *self) {
         if (s->outputs[i].obj) PyBuffer_Release(&s->outputs[i]);
     free(s->rows);
     Py_XDECREF(s->agents);
+    Py_XDECREF(s->early);
     freefunc release = (freefunc)PyType_GetSlot(self_type, Py_tp_free);
     release(self);
     Py_DECREF(self_type);
@@ -385,17 +404,14 @@ static PyMemberDef members[] = {
     {"ended", T_PYSSIZET, offsetof(struct steps, ended), READONLY, NULL},
     {"first_action", T_LONGLONG, offsetof(struct steps, first_action), 0, NULL},
     {"actions", T_LONGLONG, offsetof(struct steps, actions), 0, NULL},
-    {"defers", T_BOOL, offsetof(struct steps, defers), 0, NULL},
+    {"compilations", T_BOOL, offsetof(struct steps, compilations), 0, NULL},
+    {"direct", T_BOOL, offsetof(struct steps, direct), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
 static PyMethodDef methods[] = {{"shape", steps_shape, METH_O, NULL},
-                                {"begin", steps_begin, METH_VARARGS, NULL},
-                                {"assign", steps_assign, METH_VARARGS, NULL},
                                 {"unassign", steps_unassign, METH_O, NULL},
-                                {"set_open", steps_set_open, METH_VARARGS, NULL},
                                 {"take", steps_take, METH_VARARGS, NULL},
-                                {"wait", steps_wait, METH_O, NULL},
+                                {"wait", steps_wait, METH_VARARGS, NULL},
                                 {"send", steps_send, METH_O, NULL},
-                                {"reply", steps_reply, METH_VARARGS, NULL},
                                 {"move", steps_move, METH_VARARGS, NULL},
                                 {"end", steps_end, METH_VARARGS, NULL},
                                 {"row", steps_row, METH_VARARGS, NULL},
@@ -409,11 +425,15 @@ static PyType_Slot slots[] = {{Py_tp_new, (void *)steps_new},
 static PyType_Spec spec = {"shmbridge._fastpath.Steps", sizeof(struct steps), 0, Py_TPFLAGS_DEFAULT,
                            slots};
 
+#define NAMED(name) {#name, name}
 int fast_add_steps(PyObject *module) {
-    if (PyModule_AddIntMacro(module, IDLE) || PyModule_AddIntMacro(module, BEGINS) ||
-        PyModule_AddIntMacro(module, OPEN) || PyModule_AddIntMacro(module, SENT) ||
-        PyModule_AddIntMacro(module, UNKNOWN) || PyModule_AddIntMacro(module, ADVICE_ALONE) ||
-        PyModule_AddIntMacro(module, REPORTS_REWARDS))
-        return -1;
+    static const struct {
+        const char *name;
+        long value;
+    } names[] = {NAMED(IDLE),    NAMED(BEGINS),  NAMED(OPEN),         NAMED(SENT),
+                 NAMED(UNKNOWN), NAMED(TAKEN),   NAMED(ADVICE_ALONE), NAMED(REPORTS_REWARDS),
+                 NAMED(ENDED),   NAMED(FOREIGN), NAMED(ANOTHER),      NAMED(WRONG)};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (PyModule_AddIntConstant(module, names[i].name, names[i].value)) return -1;
     return fast_add_class(module, &spec, NULL);
 }

@@ -3,53 +3,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    shmb_dtype dtype;
-} report_fields[FIELDS] = {{"reward", SHMB_FLOAT64},
-                           {"done", SHMB_BOOL},
-                           {"truncated", SHMB_BOOL},
-                           {"step", SHMB_INT64},
-                           {"agent", SHMB_UINT8}};
-
-size_t fast_report_bytes(enum report_field which) {
-    return core.shmb_dtype_size(report_fields[which].dtype);
-}
+static const char *const report_fields[FIELDS] = {"reward", "done", "truncated", "step", "agent"};
 
 /* ---- What a message is made of ---- */
 
-static bool is_report_field(const shmb_tensor *t, enum report_field which) {
-    shmb_kind kind = which == AGENT ? SHMB_STRING : SHMB_TENSOR;
-    return t->kind == kind && t->dtype == report_fields[which].dtype &&
-           (which == AGENT || !t->rank) && strcmp(t->name, report_fields[which].name) == 0;
+/* A number of any dtype, whole for "step"; or the agent's name. */
+static bool is_report(const shmb_tensor *t, enum report_field which) {
+    const uint64_t zeros[2] = {0};
+    if (which == AGENT) return t->kind == SHMB_STRING;
+    return t->kind == SHMB_TENSOR && t->size == 1 &&
+           (which != STEP || core.shmb_number_at(zeros, t->dtype).form != SHMB_REAL);
 }
 
 static bool is_feature(const shmb_tensor *t, const struct feature *f) {
     return t->kind == SHMB_TENSOR && t->dtype == f->dtype && t->rank == f->rank &&
-           memcmp(t->dims, f->dims, (size_t)f->rank * sizeof *f->dims) == 0 &&
-           strcmp(t->name, f->name) == 0;
+           memcmp(t->dims, f->dims, (size_t)f->rank * sizeof *f->dims) == 0;
+}
+
+/* Puts a tensor in its place; false where it has none. */
+static bool place(const struct steps *s, struct plan *p, const shmb_message *m, int t) {
+    const shmb_tensor *tensor = &m->tensors[t];
+    for (int i = 0; i < FIELDS; i++)
+        if (strcmp(tensor->name, report_fields[i]) == 0) {
+            p->fields[i] = t;
+            return is_report(tensor, (enum report_field)i);
+        }
+    for (Py_ssize_t i = 0; i < s->features_count; i++)
+        if (strcmp(tensor->name, s->features[i].name) == 0) {
+            p->columns[i] = t;
+            return is_feature(tensor, &s->features[i]);
+        }
+    p->payload = true;
+    return tensor->kind != SHMB_TENSOR || strncmp(tensor->name, "reward.", 7) == 0;
 }
 
 static void make_plan(const struct steps *s, struct plan *p, const shmb_message *m) {
-    int64_t numbers = 0, found = 0, agent = 0;
+    Py_ssize_t found = 0;
     for (int i = 0; i < FIELDS; i++) p->fields[i] = NONE;
     for (Py_ssize_t i = 0; i < s->features_count; i++) p->columns[i] = NONE;
-    for (int t = 0; t < m->count; t++) {
-        for (int i = 0; i < FIELDS; i++)
-            if (is_report_field(&m->tensors[t], (enum report_field)i)) {
-                p->fields[i] = t;
-                i < NUMBERS ? numbers++ : agent++;
-            }
-        for (Py_ssize_t i = 0; i < s->features_count; i++)
-            if (is_feature(&m->tensors[t], &s->features[i])) {
-                p->columns[i] = t;
-                found++;
-            }
-    }
-    p->no_observation = !found && numbers == NUMBERS;
-    p->fits = (numbers == 0 || numbers == NUMBERS) &&
-              (p->no_observation || found == s->features_count) &&
-              numbers + found + agent == m->count;
+    p->payload = false;
+    p->fits = true;
+    for (int t = 0; t < m->count; t++) p->fits = place(s, p, m, t) && p->fits;
+    for (Py_ssize_t i = 0; i < s->features_count; i++) found += p->columns[i] != NONE;
+    p->no_observation = !found && p->fields[STEP] != NONE;
+    p->fits = p->fits && (found == s->features_count || p->no_observation);
 }
 
 const struct plan *fast_plan_of(struct steps *s, struct row *r, int64_t key,

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge._fastpath import OPEN
-from shmbridge._host.host import Host
-from shmbridge._native import lib
-from shmbridge.envs import _spaces
-from shmbridge.envs._pool import CompilerPool, CompilerSource
-from shmbridge.envs._stepping import Stepping
-from shmbridge.errors import InvalidError, raise_status
+import numpy as np
 
-import gymnasium  # isort: skip # behind _spaces, which says what to install
+from shmbridge._host.host import Host
+from shmbridge.envs._pool import CompilerPool, CompilerSource
+from shmbridge.envs._vector_env import CompilerVectorEnv
+from shmbridge.errors import InvalidError
+
+import gymnasium  # isort: skip # behind these, which say what to install
 
 Turn = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 
 
 class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
-    """One compiler at a time as a `gymnasium.Env`.
+    """One compiler at a time as a `gymnasium.Env`: a `CompilerVectorEnv` of one.
 
     An episode is a `drive` of the compiler, in C, C++ or Python. For a compiler that only asks for
     advice, such as an unmodified clang, an episode lasts from its first question until it
@@ -60,16 +58,18 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         workers: CompilerSource | None = None,
         **options: Any,
     ) -> None:
-        self.action_space = _spaces.of_actions(actions)
-        self._range = _spaces.range_of(self.action_space)
-        self._stepping = Stepping(
-            compilers, 1, timeout, self._range, workers=workers, options=options
+        self._vector = CompilerVectorEnv(
+            compilers,
+            1,
+            actions=actions,
+            timeout=timeout,
+            autoreset_mode="Disabled",
+            workers=workers,
+            **options,
         )
-        self.compilers = self._stepping.pool
-        self._episode = self._stepping.episodes[0]
-        self._sent = False  # an action whose outcome nobody has received
-        self._looked: tuple[dict[str, Any], dict[str, Any]] | None = None  # for the spaces
-        self._space: Any = None
+        self._stepping = self._vector._stepping
+        self.compilers = self._vector.compilers
+        self.action_space = self._vector.single_action_space
 
     # ---- Gymnasium's methods ----
 
@@ -93,19 +93,9 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             DeadlineError: No compiler connected within the timeout.
             ClosedError: The host is closed.
         """
-        self._stepping.check(options)
         super().reset(seed=seed)
-        looked, self._looked = self._looked, None
-        if looked is not None and (
-            self._stepping.workers is None or (seed is None and not options)
-        ):
-            return looked
-        s = self._stepping
-        s.forget()
-        self._sent = False
-        s.begin([0], [seed], [options])
-        s.wait()
-        return s.observation(0), s.info(0)
+        self._vector._begin(np.ones(1, bool), [seed], [options or {}])
+        return self._stepping.observation(0), self._stepping.info(0)
 
     def step(self, action: Any) -> Turn:
         """Sends the compiler an action and waits for its next request.
@@ -117,7 +107,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             observation, reward, terminated, truncated, info.
 
         Raises:
-            InvalidError, TooLargeError: As `send`.
+            InvalidError: As `send`.
             ClosedError: The host is closed.
         """
         self.send(action)
@@ -129,30 +119,20 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         Raises:
             InvalidError: There is no episode, or the action is not valid advice or not in the
                 action space. The compiler still waits.
-            TooLargeError: The compiler also got that error and no longer waits: continue with
-                `receive`.
         """
-        s = self._stepping
-        s.forget()
-        direct = s.channels.keys.direct and (self._range or self.action_space is None)
-        status = s.core.reply(0, action) if direct else None
-        if status is None:
-            self._send_slowly(action)
+        if isinstance(action, Mapping):
+            self._vector.send({name: (each,) for name, each in action.items()})
             return
-        self._sent, self._looked = True, None
-        if status == lib.SHMB_TOO_LARGE or status == lib.SHMB_CLOSED:
-            raise_status(
-                status, f"the action cannot reach the compiler at {self.compilers.host.url}"
-            )
-
-    def _send_slowly(self, action: Any) -> None:
-        if self._episode.now.state != OPEN:
-            raise InvalidError("no compiler waits for an action: expected reset() first")
-        self._check(action)
-        try:
-            self._episode.send(action)
-        finally:
-            self._sent, self._looked = self._episode.now.state != OPEN, None
+        space = self.action_space
+        discrete = space is None or isinstance(space, gymnasium.spaces.Discrete)
+        if not discrete and not space.contains(action):
+            raise InvalidError(f"action {action!r}: expected one of {space}")
+        if isinstance(action, (int, float, np.generic, np.ndarray)):
+            self._vector.send(np.asarray(action)[None])
+        else:
+            row = np.empty(1, object)
+            row[0] = action
+            self._vector.send(row)
 
     def receive(self) -> Turn:
         """The second half of `step`, with its results.
@@ -162,10 +142,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
             ClosedError: The host is closed.
         """
         s = self._stepping
-        if not self._sent:
-            raise InvalidError("no action is pending: expected send() first")
-        s.wait()
-        self._sent = False
+        self._vector._wait()
         return (
             s.observation(0),
             s.rewards.item(),
@@ -176,7 +153,6 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
 
     def close(self) -> None:
         """Abandons the episode, and closes the host if it belongs to this environment."""
-        self._looked = None
         self._stepping.close()
 
     @property
@@ -186,34 +162,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         Raises:
             DeadlineError: No compiler connected within the timeout.
         """
-        if self._space is None:
-            if not self._stepping.features:
-                self._looked = self.reset()
-            self._space = _spaces.of_observations(self._stepping.features)
-        return self._space
+        return self._vector.single_observation_space
 
     def action_masks(self) -> Any:
         """The last observation's "action_mask" as bool[actions], for sb3-contrib's MaskablePPO."""
         return self._stepping.features["action_mask"][0].astype(bool)
-
-    # ---- Within ----
-
-    def _check(self, action: Any) -> None:
-        """An invalid action would silently become the compiler's own heuristic, but be credited to
-        the learner."""
-        space = self.action_space
-        if space is None or (isinstance(action, Mapping) and self._range):
-            return
-        if self._range is None:
-            if not space.contains(action):
-                raise InvalidError(f"action {action!r}: expected one of {space}")
-            return
-        first, count = self._range
-        try:
-            fits = first <= operator.index(action) < first + count
-        except TypeError:
-            fits = False
-        if not fits:
-            raise InvalidError(
-                f"action {action!r}: expected an integer from {first} to {first + count - 1}"
-            )

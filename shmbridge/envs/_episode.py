@@ -1,4 +1,4 @@
-"""One row's episode. No other module of Python's changes it, or what C's arrays have of it."""
+"""One row's episodes: their beginnings and ends, and what C does not copy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shmbridge._fastpath import ADVICE_ALONE, BEGINS, OPEN, REPORTS_REWARDS, SENT, UNKNOWN
-from shmbridge._host.request import Request, channel_of, lay_down
+from shmbridge._fastpath import (
+    ADVICE_ALONE,
+    ANOTHER,
+    BEGINS,
+    ENDED,
+    FOREIGN,
+    OPEN,
+    SENT,
+    TAKEN,
+    UNKNOWN,
+    WRONG,
+)
+from shmbridge._host.request import Request, lay_down
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
 from shmbridge.envs._pool import Channels, CompilerSource
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
 
-# What a request has besides the observation; and "reward.NAME", where several agents ask through
-# one runner.
-OWN = ("agent", "reward", "done", "truncated", "step")
+# What a request has besides the observation, for C; and "reward.NAME", where several agents ask
+# through one runner.
+REPORT = ("agent", "reward", "done", "truncated", "step")
 MUTE = 10  # compilers in a row that asked nothing
 
 LEFT = "the compiler died or disconnected during the episode"
-ANOTHER = "the compiler began another episode during this one"
+NEXT = "the compiler began another episode during this one"
 
 
 class State(NamedTuple):
@@ -31,6 +42,7 @@ class State(NamedTuple):
     key: int  # of the request that waits for an action; -1: there is none
     announced: bool  # the compiler knows that there is a learner
     reports: int  # rewards?
+    rewarded: bool  # one other than 0
 
 
 class Episode:
@@ -48,8 +60,7 @@ class Episode:
         self.workers = channels.workers
         self.label = ""  # its worker's
         self.chosen = False  # the caller chose the program by its name
-        self.carried = 0.0  # reward of a drive that is done, in a compilation that goes on
-        self.parts: dict[str, float] = {}  # the agents' own parts of it
+        self.before: dict[str, Any] = {}  # the info of the last drive, in a compilation of several
         self.mute = 0  # compilers in a row that asked nothing
 
     @property
@@ -91,14 +102,11 @@ class Episode:
         if self.label and self.workers is not None:
             self.channels.forget(self.label)
             self.workers.end(self.label)
-        self.label, self.carried, self.parts = "", 0.0, {}
-        self.rows.rewarded[self.row] = False
-        self.rows.later = [each for each in self.rows.later if each[0] is not self]
+        self.label, self.before = "", {}
 
     def _over(self, terminated: bool, info: dict[str, Any]) -> None:
         """It ended without its compiler's word."""
         rows, row = self.rows, self.row
-        rows.rewards[row] = self.carried
         rows.terminated[row], rows.truncated[row] = terminated, not terminated
         rows.outcomes[row] = info
         self._free(True)
@@ -147,12 +155,16 @@ class Episode:
         if state == BEGINS:
             self._start_another(outcome, self.workers)
             return
-        ok = outcome.kind == "ok"
-        error = {} if ok else {"error": f"the compiler failed: {outcome.kind}"}
-        parts = {"rewards": self.parts} if self.parts else {}
-        if ok and not (self.rows.rewarded[self.row] or self.carried):
-            self.carried, parts = self.workers.reward(self.label), {}
-        self._over(ok, {**_described(outcome), **error, **parts})
+        ok, before = outcome.kind == "ok", self.before
+        info = {name: getattr(outcome, name) for name in OUTCOME}
+        if not ok:
+            why = f": {before['error']}" if "error" in before else ""
+            info["error"] = f"the compiler failed: {outcome.kind}{why}"
+        if ok and not self.now.rewarded:
+            self.rows.rewards[self.row] = self.workers.reward(self.label)
+        elif "rewards" in before:
+            info["rewards"] = before["rewards"]
+        self._over(ok, info)
 
     def _start_another(self, outcome: Any, workers: CompilerSource) -> None:
         """The compiler asked nothing."""
@@ -182,142 +194,76 @@ class Episode:
         else:
             self._over(False, {"error": LEFT})
 
-    def begin_with(self, key: int) -> bool:
-        """The first request of any compiler. False: it begins no episode."""
-        if not self.rows.core.begin(self.row, key):
-            request = self.channels.read(key)
-            if request is None or "step" in request:
-                self.rows.core.unassign(channel_of(key))
-                if request is not None:
-                    lay_down(request)
-                return False
-            if not self._read(key, request):
-                return True
-        self.channels.give(key, self)
-        return True
-
-    def join(self, key: int) -> None:
-        """A runner of its own compiler asks for the first time."""
-        if self.now.state != BEGINS:
-            self.rows.core.assign(self.row, key)
-            self.look(key)
-        elif not self.rows.core.begin(self.row, key):
-            request = self.channels.read(key)
-            if request is not None:
-                self._read(key, request)
-
-    def look(self, key: int) -> None:
-        """The next request, or one that came too early."""
-        if self.rows.core.take(self.row, key):
-            return
-        now, request = self.now, self.channels.read(key)
+    def look(self, key: int) -> bool:
+        """A request that is to be the row's. False: it is from the middle of another episode."""
+        request = self.channels.read(key)
         if request is None:
-            return
-        if now.state != SENT:  # a second runner of a compilation, or one that does not wait
-            lay_down(request)
-            self.rows.later.append((self, key))
-        elif "step" not in request and now.reports == REPORTS_REWARDS and self.workers is None:
-            lay_down(request)
-            self._over(False, {"error": ANOTHER})
-            self.channels.hold(key)
-        else:
-            self._read(key, request)
-
-    def _read(self, key: int, request: Request) -> bool:
-        """What a request says, into the row. False: it is none of the row's, and is refused."""
-        rows, row = self.rows, self.row
-        begun = self.now.state == SENT
-        try:
-            self._fill(request)
-        except (MismatchError, RunnerGoneError, TypeError, ValueError) as error:
-            request.fail(error)
-            if begun:
-                self._over(False, {"error": str(error)})
-            else:
-                rows.core.unassign(channel_of(key))
-            return False
-        rows.rewards[row] += self.carried
-        if self.parts:
-            own = rows.infos[row].get("rewards", {})
-            rows.infos[row]["rewards"] = {
-                who: self.parts.get(who, 0.0) + own.get(who, 0.0) for who in {**self.parts, **own}
-            }
-        self.carried, self.parts = 0.0, {}
-        if not (rows.terminated[row] or rows.truncated[row]):
-            announced = "step" in request
-            lay_down(request)
-            reports = REPORTS_REWARDS if announced else ADVICE_ALONE if begun else UNKNOWN
-            rows.core.set_open(row, key, announced, reports)
             return True
-        request.reply(0)
-        if self.workers is None:
-            self._free(True)
-        else:  # the compilation goes on, and may drive again
-            rows.core.move(row, SENT)
-            self.carried = rows.rewards.item(row)
-            agent = rows.agents.item(row)
-            alone = {rows.name_of(agent): self.carried} if agent >= 0 else {}
-            self.parts = rows.infos[row].get("rewards", alone)
-        return True
+        begins = self.now.state == BEGINS
+        try:
+            info = self._payload(request)
+        except RunnerGoneError as error:  # shows when it is looked for
+            request.fail(error)
+            return True
+        verdict = self.rows.core.take(self.row, key)
+        if verdict == WRONG:
+            mismatch = self._mismatch(request)
+            request.fail(mismatch)
+            if not begins:
+                self._over(False, {"error": str(mismatch)})
+            return True
+        if verdict == ENDED:
+            request.reply(0)
+        lay_down(request)
+        if verdict in (TAKEN, ENDED):
+            if begins:
+                self.channels.give(key, self)
+            self._told(info, verdict == ENDED)
+        elif verdict == ANOTHER:
+            self._over(False, {"error": NEXT})
+            self.channels.hold(key)
+        return bool(verdict != FOREIGN)
 
-    def _fill(self, request: Request) -> None:
-        """What a request says, but for what C knows of it.
-
-        Raises:
-            MismatchError, TypeError, ValueError: It cannot be the row's.
-        """
-        rows, row = self.rows, self.row
-        values = {name: _copied(request[name]) for name in request}
-        own = {name: values.pop(name, None) for name in OWN}
-        rewards = {name[7:]: values.pop(name) for name in request if name.startswith("reward.")}
-        tensors = {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
-        agent = own["agent"]
-        if not isinstance(agent, str | None):
-            raise MismatchError(
-                f'expected "agent" to be a text, the name of an agent; found {agent!r:.100}'
-            )
-        self._observe(tensors)
-        rows.infos[row] = {name: each for name, each in values.items() if name not in tensors}
-        if rewards:
-            rows.infos[row]["rewards"] = {who: float(each) for who, each in rewards.items()}
-        rows.agents[row] = -1 if agent is None else self._number(agent)
-        rows.rewards[row], rows.steps[row] = own["reward"] or 0.0, own["step"] or 0
-        rows.terminated[row], rows.truncated[row] = bool(own["done"]), bool(own["truncated"])
-
-    def _observe(self, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
-        rows, row = self.rows, self.row
-        if tensors and not rows.features:
+    def _payload(self, request: Request) -> dict[str, Any]:
+        """Copies of what C does not copy. The first request also determines the arrays."""
+        rows = self.rows
+        names = [name for name in request if name not in REPORT and name not in rows.features]
+        values = {name: request[name] for name in names}
+        tensors = {n: values.pop(n) for n in names if isinstance(values[n], np.ndarray)}
+        parts = [name for name in tensors if name.startswith("reward.")]
+        rewards = {name[7:]: float(np.sum(tensors.pop(name))) for name in parts}
+        if tensors and not rows.features and "step" not in request:
             rows.features = {
                 name: np.zeros((rows.n, *each.shape), each.dtype) for name, each in tensors.items()
             }
             rows.core.shape(rows.features)
-        like = tensors.keys() == rows.features.keys() and all(
-            (each.shape, each.dtype) == (rows.features[name].shape[1:], rows.features[name].dtype)
-            for name, each in tensors.items()
+        for name, value in values.items():
+            if isinstance(value, Ragged):
+                values[name] = Ragged(value.values.copy(), value.offsets)
+        if rewards:
+            values["rewards"] = rewards
+        return values
+
+    def _told(self, info: dict[str, Any], ended: bool) -> None:
+        """What came with a request. Rewards of agents add up, as those of the row do."""
+        rows, row = self.rows, self.row
+        if self.workers is not None:
+            agent, before = rows.agents.item(row), self.before.get("rewards", {})
+            reward = rows.rewards.item(row) - sum(before.values())
+            alone = {rows.name_of(agent): reward} if agent >= 0 and ended else {}
+            own = info.get("rewards", alone)
+            rewards = {who: before.get(who, 0.0) + own.get(who, 0.0) for who in before | own}
+            info |= {"rewards": rewards} if rewards else {}
+            self.before = info if ended else {}
+        rows.infos[row] = info
+
+    def _mismatch(self, request: Request) -> MismatchError:
+        features = {name: each[0] for name, each in self.rows.features.items()}
+        return MismatchError(
+            f"expected observations of {tensor.describe(features)}, numbers as "
+            '"reward", "done", "truncated" and "step", and a text as "agent"; '
+            f"found {request.signature}"
         )
-        if not like and tensors:  # a report may have none
-            if rows.strict:
-                one = {name: each[0] for name, each in rows.features.items()}
-                expected, found = tensor.describe(one), tensor.describe(tensors)
-                raise MismatchError(f"expected observations of {expected}; found {found}")
-            rows.odd[row] = tensors
-        for name, each in tensors.items() if like else ():
-            rows.features[name][row] = each
-
-    def _number(self, agent: str) -> int:
-        names, name = self.rows.names, agent.encode(errors="surrogateescape")
-        if name not in names:
-            names.append(name)
-        return names.index(name)
 
 
-def _copied(value: Any) -> Any:
-    """A value of a request that is kept beyond it."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return Ragged(value.values.copy(), value.offsets) if isinstance(value, Ragged) else value
-
-
-def _described(outcome: Any) -> dict[str, Any]:
-    names = ("module", "kind", "exit", "stderr", "command", "scores")
-    return {name: getattr(outcome, name) for name in names}
+OUTCOME = ("module", "kind", "exit", "stderr", "command", "scores")  # of a compilation

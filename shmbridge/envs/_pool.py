@@ -36,9 +36,8 @@ class Owner(Protocol):
 
     # Is the channel's runner still there? None: the channel is not the episode's any more.
     def has(self, channel: int) -> bool | None: ...
-    def look(self, key: int) -> None: ...  # at a request of its own
+    def look(self, key: int) -> bool: ...  # at a request that is to be its own
     def lose(self, channel: int) -> None: ...  # its runner has gone
-    def join(self, key: int) -> None: ...  # by a new runner of its own compiler
 
 
 class CompilerPool:
@@ -89,7 +88,7 @@ class Channels:
         self.envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, Owner] = {}  # by channel
         self._labels: dict[str, Owner] = {}  # the same of workers
-        self._held: dict[int, int] = {}  # keys of requests that no episode has yet, by channel
+        self._held: dict[int, None] = {}  # keys of requests that no episode has yet, as they came
 
     def reserve(self, n: int) -> int:
         """Room for so many more environments: the first one's number."""
@@ -143,12 +142,21 @@ class Channels:
         self._labels.pop(label, None)
 
     def give(self, key: int, owner: Owner) -> None:
-        """The channel of this request is this episode's."""
-        self._owners[channel_of(key)] = owner
+        """The channel of this request is this episode's, with what it has asked since."""
+        channel = channel_of(key)
+        self._owners[channel] = owner
+        for other in self._take_held(channel):
+            owner.look(other)
 
     def hold(self, key: int) -> None:
         """Keeps a request until an episode begins with it."""
-        self._held[channel_of(key)] = key
+        self._held[key] = None
+
+    def _take_held(self, channel: int) -> list[int]:
+        keys = [key for key in self._held if channel_of(key) == channel]
+        for key in keys:
+            del self._held[key]
+        return keys
 
     def clear(self) -> None:
         """Forgets the requests that no episode has."""
@@ -161,8 +169,9 @@ class Channels:
         label = request.label
         lay_down(request)
         if label in self._labels:
-            self.give(key, self._labels[label])
-            self._labels[label].join(key)
+            self._owners[channel_of(key)] = owner = self._labels[label]
+            if not owner.look(key):
+                self.refuse(key, NO_EPISODE)
         elif workers.ahead(label):
             self.hold(key)
         else:
@@ -173,35 +182,30 @@ class Channels:
         if request is None:
             return
         if "step" in request:
-            request.fail(NO_EPISODE)
+            with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
+                request.fail(NO_EPISODE)
         else:
             lay_down(request)
             self.hold(key)
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""
-        waiting = self._held.keys() - self._owners.keys()
-        return self._held.pop(waiting.pop()) if waiting else None
+        key = next(iter(self._held), None)
+        if key is not None:
+            del self._held[key]
+        return key
 
     def come_early(self, workers: CompilerSource) -> None:
         """Those that started ahead, and whose episodes may have begun since."""
         held, self._held = self._held, {}
-        for key in held.values():
+        for key in held:
             self._join(key, workers)
 
     def let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
         self._owners.pop(channel, None)
-        key = self._held.get(channel)
-        if key is None:
-            return
-        request = self.read(key)
-        if request is None or "step" in request:
-            del self._held[channel]
-            if request is not None:
-                request.fail(GIVEN_UP)
-        else:
-            lay_down(request)
+        for key in self._take_held(channel):
+            self._hold_first(key)
 
     def check_open(self, status: int) -> None:
         """Nothing came: is the host closed?"""

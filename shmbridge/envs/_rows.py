@@ -1,5 +1,4 @@
-"""What n compilers said last, in arrays of a row for each. C (_fastpath.Steps) fills them, and
-`Episode` where C does not know what came."""
+"""What n compilers said last, in arrays of a row for each, which C (_fastpath.Steps) fills."""
 
 from __future__ import annotations
 
@@ -16,27 +15,20 @@ class Rows:
     Attributes:
         features: By name, an array of a row for each compiler, once the first observation has come.
         rewards, terminated, truncated, steps: float64[n], bool[n], bool[n], int64[n].
-        rewarded: bool[n], the compilation has reported a reward.
         agents: int64[n], whose turn it is: a place in `names`, -1 where agents have no name.
         infos: What else came with the last request, by row.
-        odd: Observations that are not like `features`, by row.
         outcomes: Infos of episodes that ended otherwise than by their compiler's word, by row.
-        later: Requests that came before their episodes can take them: episodes and keys.
-        strict: Observations must be like the first.
         core: C's part.
     """
 
-    def __init__(self, host: int, n: int, strict: bool) -> None:
-        self.n, self.strict = n, strict
+    def __init__(self, host: int, n: int) -> None:
+        self.n = n
         self.features: dict[str, np.ndarray[Any, Any]] = {}
         self.rewards, self.steps = np.zeros(n), np.zeros(n, np.int64)
         self.terminated, self.truncated = np.zeros(n, bool), np.zeros(n, bool)
-        self.rewarded = np.zeros(n, bool)
         self.agents, self.names = np.full(n, -1, np.int64), list[bytes]()
         self.infos: dict[int, dict[str, Any]] = {}
-        self.odd: dict[int, dict[str, Any]] = {}
         self.outcomes: dict[int, dict[str, Any]] = {}
-        self.later: list[tuple[Any, int]] = []
         arrays = (self.rewards, self.terminated, self.truncated, self.steps, self.agents)
         self.core = _fastpath.Steps(host, *arrays, self.names)
         self._forgotten = 0  # episodes that had ended before this step
@@ -48,17 +40,14 @@ class Rows:
 
     def forget(self) -> None:
         """What belongs to the last step."""
-        if not (self.infos or self.odd or self.ended):
+        if not (self.infos or self.ended):
             return
         self.infos.clear()
-        self.odd.clear()
         self.outcomes.clear()
         self._forgotten = self.core.ended
 
     def observation(self, row: int) -> dict[str, Any]:
         """A row's observation, as arrays of its own."""
-        if row in self.odd:
-            return self.odd[row]
         return {name: each[row, ...].copy() for name, each in self.features.items()}
 
     def info(self, row: int) -> dict[str, Any]:
@@ -69,7 +58,7 @@ class Rows:
         agent = self.agents.item(row)
         if agent >= 0:
             info["agent"] = self.name_of(agent)
-        if "action_mask" in self.features and row not in self.odd:
+        if "action_mask" in self.features:
             info["action_mask"] = self.features["action_mask"][row].copy()
         return info
 

@@ -1,4 +1,5 @@
-"""Episodes of n compilers: C (_fastpath.Steps) steps them, and hands back what is unusual."""
+"""Episodes of n compilers: C (_fastpath.Steps) steps them, and hands back requests whose runners it
+does not know, or that have what it does not copy."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ import numpy as np
 from shmbridge._fastpath import BEGINS, OPEN
 from shmbridge._host.host import Host
 from shmbridge._host.receiving import SLICE_NS
-from shmbridge._host.request import channel_of
 from shmbridge.envs._episode import Episode
 from shmbridge.envs._pool import CompilerPool, CompilerSource
 from shmbridge.envs._rows import Rows
@@ -36,7 +36,6 @@ class Stepping(Rows):
         *,
         workers: CompilerSource | None,
         options: Mapping[str, Any],
-        strict: bool = False,
     ) -> None:
         if n < 1:
             raise InvalidError(f"expected one environment or more, found {n}")
@@ -50,12 +49,13 @@ class Stepping(Rows):
         self.workers, self.timeout = channels.workers, timeout
         with undone_by(self.pool.close) if isinstance(compilers, str) else nullcontext():
             first = channels.reserve(n)
-            super().__init__(channels.keys.address, n, strict)
+            super().__init__(channels.keys.address, n)
             self.episodes = [Episode(self, row, channels, first + row) for row in range(n)]
             # A worker's end is looked for more often: it ends the episode.
             shortest = SLICE_NS if self.workers is None else WORKERS_SLICE_NS
             self.slice = shortest if timeout is None else min(shortest, timeout * 1e9)
-            self.core.defers = self.workers is not None or not channels.keys.direct
+            self.core.compilations = self.workers is not None
+            self.core.direct = channels.keys.direct
             if actions is not None:
                 self.core.first_action, self.core.actions = actions
 
@@ -86,7 +86,7 @@ class Stepping(Rows):
         """The first request of an episode, for a row that waits for any compiler."""
         if not self.core.begins:
             return False
-        return next(each for each in self.episodes if each.now.state == BEGINS).begin_with(key)
+        return next(each for each in self.episodes if each.now.state == BEGINS).look(key)
 
     def close(self) -> None:
         """Abandons the episodes, and closes the pool unless others share it."""
@@ -146,19 +146,9 @@ class Stepping(Rows):
             DeadlineError: No compiler began an episode within the timeout.
             ClosedError: The host is closed.
         """
-        self._wait()
-        if self.workers is not None:
-            self.rewarded |= (self.rewards != 0) & ~(self.terminated | self.truncated)
-
-    def _wait(self) -> None:
-        if self.later:
-            later, self.later = self.later, []
-            for episode, key in later:
-                if episode.has(channel_of(key)):
-                    episode.look(key)
         if self.core.begins:
             self._seat()
-        came = self._receive(self.slice)
+        came = self.core.wait(int(self.slice), self.channels.keys.receive)
         if came is None:
             return
         start = time.monotonic()
@@ -174,7 +164,8 @@ class Stepping(Rows):
                     alone = now + NOBODY
                 if now >= until or (until == math.inf and self.core.begins and now > alone):
                     self._time_out()
-            came = self._receive(max(0, min(self.slice, (until - now) * 1e9)))
+            left = int(max(0, min(self.slice, (until - now) * 1e9)))
+            came = self.core.wait(left, self.channels.keys.receive)
 
     def _seat(self) -> None:
         """Gives rows that wait for it what came before they did."""
@@ -183,14 +174,6 @@ class Stepping(Rows):
             return
         while self.core.begins and (key := self.channels.next_held()) is not None:
             self.begin_with(key)
-
-    def _receive(self, ns: float) -> int | None:
-        """A key at which to look, or -shmb_status; None: nothing is waited for."""
-        if self.channels.keys.direct:
-            return self.core.wait(int(ns))
-        if not (self.core.under_way or self.core.begins):
-            return None
-        return self.channels.keys.receive(int(ns))
 
     def _time_out(self) -> None:
         for each in self.episodes:

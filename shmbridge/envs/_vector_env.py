@@ -58,11 +58,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         )
         range_ = _spaces.range_of(self.single_action_space)
         self._stepping = Stepping(
-            compilers, num_envs, timeout, range_, workers=workers, options=options, strict=True
+            compilers, num_envs, timeout, range_, workers=workers, options=options
         )
         self.compilers = self._stepping.pool
         self._over = np.zeros(num_envs, bool)  # waits for its next episode
-        self._any_over = False
+        self._any_over = self._sent = False
         self._ends: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of the last step
         self._all = np.ones(num_envs, bool)
         self._looked: tuple[dict[str, Array], dict[str, Any]] | None = None
@@ -132,6 +132,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             return looked
         rows = [int(row) for row in np.flatnonzero(mask)]
         s.forget()
+        self._sent = False
         s.begin(rows, [seeds[row] for row in rows], [options[row] or None for row in rows])
         s.wait()
         self._over[mask] = False
@@ -155,7 +156,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         return self.receive()
 
     def send(self, actions: Any) -> None:
-        """As `step`, without waiting: its first half.
+        """As `step`, without waiting: its first half. A reply that fails ends that episode.
 
         Raises:
             InvalidError, TypeError: There is no episode, an action is invalid, or there are not n
@@ -166,14 +167,14 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         if self._any_over:
             if self.autoreset_mode == AutoresetMode.DISABLED:
                 raise InvalidError(
-                    f"episodes of environments {np.flatnonzero(self._over)} are over: expected "
-                    f"reset(options={{'reset_mask': ...}})"
+                    f"the episodes of environments {np.flatnonzero(self._over)} are over: expected "
+                    "reset(), or reset(options={'reset_mask': ...}) of these"
                 )
             rows = [int(row) for row in np.flatnonzero(self._over)]
         s.send_all(actions)
         if not s.core.under_way and not rows:
             raise InvalidError("no compiler waits for an action: expected reset() first")
-        self._looked = None
+        self._looked, self._sent = None, True
         self._ends.clear()
         s.forget()
         if rows:
@@ -183,16 +184,14 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         """The second half of `step`, with its results.
 
         Raises:
+            InvalidError: No action is pending.
             DeadlineError: Not enough compilers connected within the timeout, for the next episodes.
             ClosedError: The host is closed.
         """
         s = self._stepping
-        s.wait()
-        if s.ended or self._any_over:
-            self._any_over = s.ended > 0
-            if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
-                return self._next_episodes()
-            np.logical_or(s.terminated, s.truncated, out=self._over)
+        self._wait()
+        if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
+            return self._next_episodes()
         return (
             self._observations(),
             s.rewards.copy(),
@@ -220,6 +219,17 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         return self._observation_spaces()[1]
 
     # ---- Within ----
+
+    def _wait(self) -> None:
+        """For the results of what was sent."""
+        s = self._stepping
+        if not self._sent:
+            raise InvalidError("no action is pending: expected send() first")
+        s.wait()
+        self._sent = False
+        if s.ended or self._any_over:
+            self._any_over = s.ended > 0
+            np.logical_or(s.terminated, s.truncated, out=self._over)
 
     def _observation_spaces(self) -> Any:
         if self._spaces is None:

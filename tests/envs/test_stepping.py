@@ -4,6 +4,7 @@ makes no sense."""
 import contextlib
 import math
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -87,14 +88,12 @@ def test_c_refuses_arrays_and_rows_that_do_not_fit():
     steps, x = _fastpath.Steps(0, *arrays, []), np.zeros((3, 2))
     for row in (-1, 3):
         for name, more in {
-            **{"begin": (0,), "assign": (0,), "take": (0,), "set_open": (0, 0, 0)},
-            **{"reply": (1,), "move": (1,), "end": (0,), "row": (), "channels": ()},
+            **{"take": (0,), "move": (1,), "end": (0,), "row": (), "channels": ()},
         }.items():
             with pytest.raises(IndexError, match=f"expected a row below 3, found {row}"):
                 getattr(steps, name)(row, *more)
     for call, match in (
-        (lambda: steps.begin(0, -1), "expected the key of a request"),
-        (lambda: steps.assign(0, -1), "expected the key of a request"),
+        (lambda: steps.take(0, -1), "expected the key of a request"),
         (lambda: steps.move(0, _fastpath.OPEN), "expected BEGINS or SENT"),
         (lambda: steps.shape([]), "expected a dict"),
         (lambda: steps.shape({1: x}), "expected arrays of rows, by name"),
@@ -146,6 +145,18 @@ def test_observations_and_rewards_arrive_as_they_were_sent(new_name, kind, episo
 WRONG = {
     "a reward that is text": {"reward": "much", "done": False, "truncated": False, "step": 1},
     "a reward that is many": {"reward": np.ones(3), "done": False, "truncated": False, "step": 1},
+    "a reward that is no number": {
+        "reward": math.nan,
+        "done": False,
+        "truncated": False,
+        "step": 1,
+    },
+    "a step that is no whole number": {
+        "reward": 1.0,
+        "done": False,
+        "truncated": False,
+        "step": 0.5,
+    },
     "a step that is a list": {"reward": 1.0, "done": False, "truncated": False, "step": ["a"]},
     "an agent that is a number": {"agent": 1},
     "an agent that is a list": {"agent": ["a", "b"]},
@@ -175,7 +186,7 @@ def test_a_compiler_that_says_no_reward_loses_its_own_episode(name, in_thread, s
 def test_a_compiler_whose_agent_is_no_text_begins_no_episode(name, in_thread, agent):
     def compiler():
         with connect(name, connect_timeout=BOUND) as runner:
-            with pytest.raises(ShmbridgeError, match='expected "agent" to be a text'):
+            with pytest.raises(ShmbridgeError, match='a text as "agent"; found x: float64'):
                 runner.evaluate({"x": 1.0, "agent": agent})
             runner.evaluate({"x": 2.0, "agent": "a"})
 
@@ -204,6 +215,36 @@ def test_numbers_of_other_dtypes_are_read_too(name, in_thread):
         observation, *turn, info = env.step(0)
         assert turn == [2, True, False] and observation["x"] == 2 and info["step"] == 2
         asking.result()
+
+
+def test_questions_in_flight_belong_to_their_compilers_episode_in_order(name, in_thread):
+    """They come while another environment waits for its own compiler."""
+    sent = threading.Event()
+
+    def busy():
+        with connect(name, connect_timeout=BOUND) as runner:
+            runner.evaluate({"x": np.int64(20)})
+            sent.wait(BOUND)
+            return int(runner.evaluate({"x": np.int64(21)}))
+
+    def compiler():
+        with connect(name, connect_timeout=BOUND) as runner:
+            tickets = [runner.send({"x": np.int64(i)}) for i in range(3)]
+            sent.set()
+            return [int(runner.receive(ticket)) for ticket in tickets]
+
+    with CompilerPool(name) as compilers:
+        first, second = (CompilerEnv(compilers, timeout=BOUND) for _ in range(2))
+        waiting = in_thread(busy)
+        first.reset()
+        first.send(7)
+        asking = in_thread(compiler)
+        assert first.receive()[0]["x"] == 21
+        seen = [second.reset()[0], second.step(4)[0], second.step(5)[0]]
+        assert [each["x"].item() for each in seen] == [0, 1, 2]
+        first.send(8)
+        second.send(6)
+        assert asking.result() == [4, 5, 6] and waiting.result() == 8
 
 
 def test_environments_of_one_host_do_not_take_each_others_requests(name, in_thread):

@@ -13,7 +13,7 @@ from support.environments import ENDLESS, Corridor, Masked, Plain, Spoken
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, MismatchError, _config, connect
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
-from shmbridge.envs._episode import ANOTHER, LEFT
+from shmbridge.envs._episode import LEFT, NEXT
 from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
@@ -157,7 +157,7 @@ def test_a_question_without_a_report_begins_another_episode(name, in_thread):
         env.reset()
         assert env.step([0])[1].tolist() == [1]
         *_, truncations, infos = env.step([0])
-        assert truncations.all() and infos["error"][0] == ANOTHER
+        assert truncations.all() and infos["error"][0] == NEXT
         assert env.step([0])[0]["x"].tolist() == [0]
         env.step([0])
         asking.result()
@@ -197,7 +197,7 @@ def test_compilers_killed_at_any_moment_end_their_own_episodes_alone(name, c_pro
         finally:
             stop.set()
             killing.result()
-    assert len(seen) > 10 and set(seen) <= {LEFT, ANOTHER}
+    assert len(seen) > 10 and set(seen) <= {LEFT, NEXT}
 
 
 def test_a_compiler_with_other_observations_is_refused(name, walk):
