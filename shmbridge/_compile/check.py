@@ -13,6 +13,7 @@ import numpy as np
 import shmbridge
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
+from shmbridge.errors import ModelError
 
 ROUNDS = 12
 # inputs that the original may refuse before we give up, since an integer may be an index
@@ -107,7 +108,8 @@ class _Comparison:
     kind: str
     asked: int = 0
     refused: int = 0
-    why: str = ""  # the original's first refusal
+    stopped: int = 0  # where the library alone fails, and says so
+    why: str = ""  # the first refusal
     worst: tuple[float, float, Port | None] = (0.0, 0.0, None)
     ranges: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
@@ -123,7 +125,8 @@ class _Comparison:
         """Whether the model may be deployed, and what was tried."""
         if not self.asked:
             return (
-                f"not checked: {built.runtime} takes none of {self.refused} {self.kind} inputs: "
+                f"not checked: {built.runtime} and the library take none of "
+                f"{self.refused + self.stopped} {self.kind} inputs: "
                 f"{self.why}"
             )
         difference, scale, port = self.worst
@@ -133,6 +136,8 @@ class _Comparison:
         tried = f"{self.asked} {self.kind} inputs{f' ({shown})' if shown else ''}"
         if self.refused:
             tried += f"; {built.runtime} rejected {self.refused} more"
+        if self.stopped:
+            tried += f"; the library rejected {self.stopped} more: {self.why}"
         if not port:
             return f"checked: exact: equal to {built.runtime}, on {tried}"
         return (
@@ -161,8 +166,15 @@ def _compare(
             if found.refused >= REFUSED:
                 break
             continue
+        try:
+            runner.evaluate({p.name: array for p, array in zip(built.inputs, arrays, strict=True)})
+        except ModelError as error:  # a check of the values, which asks the compiler itself
+            found.stopped += 1
+            found.why = found.why or str(error)
+            if found.stopped >= REFUSED:
+                break
+            continue
         found.add(built.inputs, arrays)
-        runner.evaluate({p.name: array for p, array in zip(built.inputs, arrays, strict=True)})
         for port, right in zip(built.outputs, expected, strict=True):
             difference, scale = _difference(built.runtime, port, right, runner.advice[port.name])
             if difference > found.worst[0]:

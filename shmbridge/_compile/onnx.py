@@ -37,21 +37,28 @@ def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
     onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
+    from shmbridge._compile.operators import plain, review, with_checks
+
     try:
-        loaded = onnx.load(job.model, load_external_data=False)
-    except Exception as error:  # of protobuf's
+        loaded = onnx.load(job.model)
+    except Exception as error:  # of protobuf's; no external data
         raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
-    graph = loaded.graph
-    if trees := {node.op_type for node in graph.node if node.op_type.startswith("TreeEnsemble")}:
-        raise UnsupportedError(f"tree ensembles ({', '.join(trees)}) do not compile: use onnx://")
+    loaded = plain(loaded)
+    review(loaded)
+    graph, model = loaded.graph, job.folder / "plain.onnx"
+    onnx.save(loaded, model)
     stored = {tensor.name for tensor in graph.initializer}
     names = (
         [port.name for port in graph.input if port.name not in stored],
         [port.name for port in graph.output],
     )
-    text, weights = _adapt(_generate(job))
+    text = _generate(job, model)
+    inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
+    shapes = {name: tensor["inferred"]["dims"] for name, tensor in inferred.items()}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    text, weights = _adapt(with_checks(text, graph.node, shapes))
     sizes, parameters = _signature(text)
-    inputs, outputs = _match(job, names, parameters)
+    inputs, outputs = _match(shapes, names, parameters)
     block = _block(weights, job.folder / "model.bin")
     fingerprint = hashlib.sha256(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).encode()).digest()
     (job.folder / "model.c").write_text(text)
@@ -64,6 +71,7 @@ def build(job: BuildDirectory) -> Built:
         HEAD,
         ROOM,
         weights_code(weights, header, len(block), file.name, job.weights),
+        "#define idx_t int64_t\n" if sizes else "",  # a product of open sizes may be large
         '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
         run_code(sizes, parameters, inputs, outputs, job.weights),
         entry(inputs, outputs, origin),
@@ -74,13 +82,13 @@ def build(job: BuildDirectory) -> Built:
     return Built(source, weights_file, inputs, outputs, reference, "ONNX Runtime")
 
 
-def _generate(job: BuildDirectory) -> str:
+def _generate(job: BuildDirectory, model: Path) -> str:
     sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
     threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
     try:
         options = ["--color=never", "--shape-inference-json=shapes.json", "--model-name=model"]
         generator = [sys.executable, "-m", "emx_onnx_cgen", "compile"]
-        job.run(*generator, *options, threshold, *sizes, job.model.absolute(), "model.c")
+        job.run(*generator, *options, threshold, *sizes, model, "model.c")
     except CompileError as error:
         result = re.findall(r"^Result: (.*)", str(error), re.MULTILINE)
         said = result or str(error).splitlines()[-1:]
@@ -113,9 +121,8 @@ def _adapt(text: str) -> tuple[str, list[Weight]]:
         text,
         flags=re.MULTILINE | re.DOTALL,
     )
-    return re.sub(
-        r"^(\s+)static (?!const |inline )", r"\1static _Thread_local ", text, flags=re.MULTILINE
-    ), weights
+    variable = r"^([ \t]*)static (?!const |inline )(?=[^(\n]*[;=\[])"
+    return re.sub(variable, r"\1static _Thread_local ", text, flags=re.MULTILINE), weights
 
 
 def _signature(text: str) -> tuple[list[str], list[Parameter]]:
@@ -147,7 +154,7 @@ def _signature(text: str) -> tuple[list[str], list[Parameter]]:
 
 
 def _match(
-    job: BuildDirectory, names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
+    shapes: dict[str, Any], names: tuple[list[str], list[str]], parameters: Sequence[Parameter]
 ) -> tuple[list[Port], list[Port]]:
     """The ports, as the generator inferred them. A size of 0 is 1 in its C, which has no empty
     arrays."""
@@ -156,10 +163,9 @@ def _match(
             f"expected {len(names[0])} inputs and {len(names[1])} outputs from emx-onnx-cgen, "
             f"found {len(parameters)} arrays"
         )
-    inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
     ports = []
     for name, parameter in zip([*names[0], *names[1]], parameters, strict=True):
-        dims = inferred[name]["inferred"]["dims"]
+        dims = shapes[name]
         extents = parameter.extents if dims else ()
         if parameter.c_type not in DTYPES or len(extents) != len(dims):
             raise UnsupportedError(

@@ -60,12 +60,22 @@ HEAD = """#define _GNU_SOURCE
 #include <string.h>
 #include <shmbridge/model.h>
 
-/* The generated function returns nothing, also when it has no memory. */
-static _Thread_local bool no_memory;
+static const char no_room[] = "no memory for the model";
+
+/* The generated functions return nothing, also when they have no memory or a wrong index. */
+static _Thread_local const char *failed;
+static _Thread_local char failure[200];
 __attribute__((unused)) static void *checked_malloc(size_t bytes) {
     void *p = malloc(bytes);
-    no_memory |= !p;
+    if (!p) failed = no_room;
     return p;
+}
+__attribute__((unused, cold, noinline)) static void outside(const char *op, int64_t found,
+    int64_t low, int64_t high) {
+    if (failed) return; /* what follows a failure computes with what it left */
+    snprintf(failure, sizeof failure, "%s: expected an index from %lld to %lld, found %lld", op,
+        (long long)low, (long long)high, (long long)found);
+    failed = failure;
 }
 """
 
@@ -226,7 +236,6 @@ _BODY = """
 struct state { unsigned char *weights; struct out out[%(outs)d]; };
 %(nothing)s
 %(load)s
-static const char no_room[] = "no memory for the model";
 
 static void close_model(void *state) {
     struct state *s = state;
@@ -252,11 +261,8 @@ static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outp
     (void)s, (void)inputs;
 %(use)s
 %(checks)s
+    failed = NULL;
     model(%(arguments)s);
-    if (__builtin_expect(no_memory, 0)) {
-        no_memory = false;
-        return no_room;
-    }
-    return NULL;
+    return failed;
 }
 """
