@@ -173,7 +173,6 @@ static void preload_report(const struct conversation *c) {
         snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name,
                  (unsigned long long)info.asked, (unsigned long long)info.defaulted,
                  (int)info.status, (int)sizeof c->error.message - 1, info.status ? info.why : "");
-    for (char *at = line; (at = strchr(at, '\n')) && at < line + n - 1;) *at = ' ';
     append_line(line, (size_t)n);
 }
 

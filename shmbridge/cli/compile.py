@@ -17,6 +17,7 @@ import click
 from shmbridge._native import ffi, lib
 from shmbridge.cli._option_types import EXISTING_FILE, FILE, argument, option, takes
 from shmbridge.cli._signals import handle
+from shmbridge.errors import printable
 
 SOURCES = ("onnx", "tensorflow")
 
@@ -54,7 +55,7 @@ def show(library: Path) -> None:
     model = ffi.cast("shmb_model_entry_fn", address)()
     if hasattr(loaded, "shmb_model_source"):
         source = (ctypes.c_char * 1000).in_dll(loaded, "shmb_model_source").value
-        click.echo(f"from {source.decode(errors='replace')}")
+        click.echo(f"from {printable(source.decode(errors='replace'))}")
     for what, count, ports in (
         ("input", model.input_count, model.inputs),
         ("output", model.output_count, model.outputs),
@@ -64,7 +65,7 @@ def show(library: Path) -> None:
                 "?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank)
             )
             name, dtype = (
-                ffi.string(port.name).decode(errors="replace"),
+                printable(ffi.string(port.name).decode(errors="replace")),
                 ffi.string(lib.shmb_dtype_name(port.dtype)).decode(),
             )
             click.echo(f"{what:6} {name}: {dtype}[{dims}]")

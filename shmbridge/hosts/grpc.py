@@ -31,6 +31,7 @@ from shmbridge.errors import (
     InvalidError,
     RunnerGoneError,
     ShmbridgeError,
+    printable,
     shortened,
     undone_by,
 )
@@ -331,11 +332,11 @@ class _Call(threading.Thread):
     def _give_up(self, error: ShmbridgeError) -> None:
         self._ended.set()
         if not self._host._closed:
-            print(
+            text = (
                 f"shmbridge: grpc://{self._address}: {error}: this compiler cannot receive "
-                "errors, so it is not called again: let the model answer every request",
-                file=sys.stderr,
+                "errors, so it is not called again: let the model answer every request"
             )
+            print(printable(text), file=sys.stderr)
 
     def stop(self) -> None:
         self._ended.set()

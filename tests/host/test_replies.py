@@ -1,6 +1,7 @@
 """What becomes of a request: answered, dropped, late; by this thread or another."""
 
 import gc
+import os
 import sys
 import threading
 import types
@@ -8,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.requests import attached, evaluating
 
 from shmbridge import (
@@ -25,6 +28,29 @@ from shmbridge import (
 )
 from shmbridge._native import ffi, lib
 from shmbridge._values import tensor
+
+CONTROLS = "\x1b[2J\n\r\t\x00\x07\x7f\x9b31m"
+
+
+@given(st.text(st.sampled_from(CONTROLS + "aé…€")))
+@example(CONTROLS)
+def test_a_models_text_is_one_line_that_moves_no_cursor(text):
+    """The compiler prints it on its user's terminal."""
+
+    def ask():
+        with connect(f"line-{os.getpid()}") as runner, pytest.raises(ModelError) as error:
+            runner.evaluate({"x": 1})
+        return str(error.value)
+
+    with Host(f"line-{os.getpid()}") as host, ThreadPoolExecutor() as pool:
+        asking = pool.submit(ask)
+        host.receive(10).fail(text)
+        shown = asking.result()
+    kept = text.partition("\0")[0]
+    assert shown.isprintable(), shown
+    if kept:  # else the status has a text
+        assert [c for c in shown if c in "aé…€"] == [c for c in kept if c in "aé…€"]
+
 
 # ---- Dropped ----
 

@@ -13,6 +13,15 @@ size_t shmb_text_fit(const char *text, size_t room) {
     return kept;
 }
 
+void shmb_one_line(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        bool high = *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* in UTF-8 */
+        if (*at == '\n' || *at == '\r' || *at == '\t') *at = ' ';
+        else if (*at < ' ' || *at == 0x7f || high) *at = '?';
+        if (high) at[1] = '?';
+    }
+}
+
 shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -21,6 +30,7 @@ shmb_status shmb_fail(struct error *e, shmb_status status, const char *format, .
     if (!bytes) strcpy(e->message, shmb_strerror(status));
     if (bytes >= (int)sizeof e->message)
         strcpy(e->message + shmb_text_fit(e->message, sizeof e->message - 1), TEXT_CUT);
+    shmb_one_line(e->message);
     return e->status = status;
 }
 

@@ -76,6 +76,7 @@ void shmb_say(const char *where, const char *why, const char *then,
               void (*log)(void *, const char *), void *context) {
     char line[sizeof((struct error *)0)->message + 512];
     snprintf(line, sizeof line, "shmbridge: %s%s%s: %s", where, *where ? ": " : "", why, then);
+    shmb_one_line(line); /* the place may be any URL */
     if (log) log(context, line);
     else fprintf(stderr, "%s\n", line);
 }
