@@ -73,6 +73,24 @@ static void odd_times(struct bridge *b) {
     }
 }
 
+/* The last that is not without end would end before now, if it overflowed. */
+static void a_host_may_say_any_deadline(struct bridge *b) {
+    struct segment s = bridge_segment(b);
+    const uint64_t said[] = {INT64_MAX - 1, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
+    for (int i = 0; i < 8; i++) {
+        atomic_store(&shmb_segment_host_line(&s)->deadline, said[i / 2]);
+        shmb_runner *r = bridge_connect(b, i % 2 ? "retries=1" : "");
+        shmb_set_i64(r, "x", 1);
+        CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
+        CHECK(shmb_runner_continue(r) == -1); /* waits on */
+        bridge_answer(b, bridge_receive(b));
+        CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+        shmb_close(r);
+    }
+    atomic_store(&shmb_segment_host_line(&s)->deadline, (uint64_t)0);
+    shmb_segment_detach(&s);
+}
+
 static double deadline_at(struct bridge *b, const char *query) {
     shmb_runner *r = bridge_connect(b, query);
     double seconds = shmb_runner_deadline(r);
@@ -126,6 +144,7 @@ int main(void) {
     what_is_no_time_is_refused_once(&s);
     asks_no_more_until_the_late_answer_has_come(&s.bridge);
     odd_times(&s.bridge);
+    a_host_may_say_any_deadline(&s.bridge);
     the_host_says_how_long_an_answer_may_take(&s.bridge);
     bridge_close(&s.bridge);
     return 0;

@@ -16,6 +16,10 @@ int64_t shmb_clock_coarse_ns(void);
 int64_t shmb_clock_span(double seconds);
 /* The time that many seconds from now; now for 0 or less. */
 int64_t shmb_clock_after(double seconds);
+/* ns after time, both 0 or more; INT64_MAX where the clock cannot hold that. */
+static inline int64_t later(int64_t time, int64_t ns) {
+    return ns < INT64_MAX - time ? time + ns : INT64_MAX;
+}
 static inline int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline struct timespec timespec_of(int64_t ns) {
     return (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};

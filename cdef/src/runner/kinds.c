@@ -61,8 +61,7 @@ shmb_status shmb_runner_try(shmb_runner *r, double seconds,
         double moment = patience(r, seconds, SHMB_TIMEOUT);
         shmb_status status = try(r, state, earlier(shmb_clock_after(moment), r->until));
         double limit = r->present ? patience(r, seconds, status) : seconds;
-        if (limit > 1e8) limit = 1e8; /* three years: no overflow */
-        int64_t until = earlier(began + shmb_clock_span(limit), r->until);
+        int64_t until = earlier(later(began, shmb_clock_span(limit)), r->until);
         bool again = status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_TIMEOUT;
         if (!again || shmb_clock_ns() >= until) return status;
         shmb_pause_before_retry(until);

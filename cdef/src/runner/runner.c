@@ -87,10 +87,7 @@ static int64_t now_of(const shmb_runner *r) {
     return limit_of(r) < SECOND_NS ? shmb_clock_ns() : shmb_clock_coarse_ns();
 }
 
-void shmb_runner_limit(shmb_runner *r) {
-    int64_t limit = limit_of(r);
-    r->until = limit == INT64_MAX ? INT64_MAX : r->began + limit;
-}
+void shmb_runner_limit(shmb_runner *r) { r->until = later(r->began, limit_of(r)); }
 
 int64_t shmb_runner_until(shmb_runner *r) {
     if (r->began) return r->until;
