@@ -256,7 +256,7 @@ static inline void server_stop(struct server *s) {
 /* ---- Host and runner by turns in one thread ---- */
 
 struct opening {
-    char url[256];
+    char url[1024];
     shmb_runner *runner;
     shmb_status status;
     _Atomic int done;

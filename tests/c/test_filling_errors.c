@@ -113,6 +113,23 @@ static void sizes(void) {
     expect(SHMB_TOO_LARGE, "header_bytes");
 }
 
+/* Fields that the host knows already grow beyond the slot, which lies before those of others. */
+static void known_fields_grow(void) {
+    int64_t most = (int64_t)small_plan.request_bytes, many = (1 << 20) + most;
+    int64_t lengths[] = {1, 1};
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t n = 10; n <= many; n += n == 10 ? most - 10 : n == most ? 1 : 1 << 20) {
+            uint8_t *at = kind == 0   ? shmb_feature_u8(r, "known", n)
+                          : kind == 1 ? shmb_feature(r, "known", SHMB_UINT8, 2, (int64_t[]){1, n})
+                                      : shmb_feature_ragged(r, "known", SHMB_UINT8, 2,
+                                                            (lengths[1] = n, lengths), 1, NULL);
+            memset(at, 1, (size_t)n);
+            shmb_status status = shmb_evaluate(r);
+            bool fits = kind < 2 ? n <= most : n + 65 <= most;
+            CHECK_STATUS(r, status, fits ? SHMB_MODEL : SHMB_TOO_LARGE);
+        }
+}
+
 static void the_first_error_stays(void) {
     shmb_set_i64(r, "x", 1);
     memset(feature_u8(r, "large", 70000), 1, 70000); /* TOO_LARGE */
@@ -137,6 +154,7 @@ int main(void) {
     texts();
     wanted_dtypes();
     sizes();
+    known_fields_grow();
     the_first_error_stays();
     shmb_close(r);
     server_stop(&server);

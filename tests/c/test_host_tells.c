@@ -89,6 +89,22 @@ static void expect_delayed(shmb_runner *r, shmb_runner *other) {
     CHECK(!shmb_host_delays(b.host, "", &last));
 }
 
+/* Of a long label the end, where the names of files differ, and no part of a character. */
+static void expect_a_whole_label(void) {
+    char query[600] = "label=a", told[256];
+    uint64_t number;
+    uint32_t pid;
+    for (int i = 0; i < LABEL_BYTES / 2; i++) strcat(query, "\xc3\xa9");
+    shmb_runner *r = bridge_connect(&b, strcat(query, "b"));
+    shmb_set_i64(r, "x", 1);
+    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    CHECK(shmb_host_runner(b.host, key, &number, &pid, told));
+    CHECK(strcmp(told, query + strlen(query) - (LABEL_BYTES - 1)) == 0);
+    bridge_answer(&b, key);
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+    shmb_close(r);
+}
+
 static void expect_silent_once_closed(shmb_runner *r) {
     shmb_delay last = {0};
     shmb_set_i64(r, "x", 1);
@@ -143,6 +159,7 @@ int main(void) {
     shmb_host_set_workers(b.host, 3);
     CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3 &&
           load_relaxed(&shmb_segment_host_line(&segment)->received) > 0);
+    expect_a_whole_label();
     shmb_close(other);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT && shmb_host_attached(b.host) == 1);
     expect_silent_once_closed(r);

@@ -5,7 +5,7 @@ enum { LONG = 100 };
 
 static int opens, asks, closes;
 static shmb_status opening[LONG], answering[LONG]; /* by attempt */
-static double deadline_seen;
+static double deadline_seen, timeout_seen, deadline_said;
 
 static void expect(const shmb_status *open_with, const shmb_status *answer_with) {
     memset(opening, 0, sizeof opening);
@@ -20,6 +20,8 @@ static void expect(const shmb_status *open_with, const shmb_status *answer_with)
 
 static OPENS(open_one) {
     CHECK(options->retries == 0 && strcmp(where, "here?own=1") == 0);
+    timeout_seen = options->connect_timeout;
+    if (deadline_said > 0) shmb_sink_deadline(failure, deadline_said);
     shmb_status status = opening[opens++];
     return status ? shmb_sink_fail(failure, status, "no way in") : SHMB_OK;
 }
@@ -101,6 +103,13 @@ static void gives_up_for_a_while(void) {
     CHECK(opens == 4 && asks == 5);
     shmb_close(r);
 
+    expect(NULL, SCRIPT(SHMB_CLOSED, SHMB_CLOSED, SHMB_CLOSED));
+    r = with("retries=1&backoff=10ms", SHMB_OK);
+    shmb_status last = SHMB_OK;
+    while (asks < 3) last = ask(r);
+    CHECK(last == SHMB_OK && asks == 4); /* the look's own question is tried again */
+    shmb_close(r);
+
     expect(SCRIPT(SHMB_NO_HOST), NULL); /* the same where nobody was there at first */
     r = with("retries=1&backoff=1us&connect_timeout=0", SHMB_NO_HOST);
     for (shmb_status status = SHMB_NO_HOST; status;)
@@ -123,6 +132,39 @@ static void deadline(void) {
     CHECK_STATUS(r, ask(r), SHMB_HOST_GONE);
     CHECK(opens == 1 && asks == 1);
     shmb_close(r);
+}
+
+/* The question that finds another host has that one's deadline, and no more time to connect than
+ * the caller gives. */
+static void the_next_host(void) {
+    expect(NULL, SCRIPT(SHMB_HOST_GONE));
+    deadline_said = 50;
+    shmb_runner *r = with("retries=1&backoff=1us&connect_timeout=1ms", SHMB_OK);
+    deadline_said = 1000;
+    CHECK_STATUS(r, ask(r), SHMB_OK);
+    CHECK(opens == 2 && timeout_seen <= 0.001 && deadline_seen > 50 && deadline_seen <= 1000);
+    deadline_said = 0;
+    shmb_close(r);
+}
+
+static shmb_runner *outer;
+
+static ANSWERS(evaluate_and_interrupt) {
+    if (!asks++) {
+        shmb_interrupt(outer);
+        return shmb_sink_fail(advice, SHMB_INTERRUPTED, "as it was told");
+    }
+    return advise_i64(advice, 42);
+}
+
+/* An interrupt that ended a question is not the next one's, too. */
+static void interrupts_end_one_question(void) {
+    asks = 0;
+    outer = runner_open("interrupts://x?retries=1");
+    int64_t advice;
+    CHECK_STATUS(outer, shmb_evaluate_i64(outer, &advice), SHMB_INTERRUPTED);
+    CHECK(evaluated(outer) == 42 && asks == 2);
+    shmb_close(outer);
 }
 
 /* With a default too, it is taken when the retries are used up. */
@@ -175,6 +217,9 @@ int main(void) {
     each_status();
     gives_up_for_a_while();
     deadline();
+    the_next_host();
+    kind_register("interrupts", evaluate_and_interrupt);
+    interrupts_end_one_question();
     default_advice();
     bad_options();
     return 0;

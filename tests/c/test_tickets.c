@@ -1,6 +1,7 @@
 /* Several questions in flight: each ticket gets its own answer or failure, whatever the order, the
  * number of slots and the kind of runner. */
 #include "kinds.h"
+#include "pipes.h"
 
 enum { MANY = 100 };
 
@@ -52,7 +53,14 @@ static void a_ticket_is_received_once(struct bridge *b) {
     fails(r, second, SHMB_INVALID);
     CHECK(strstr(shmb_error_message(r), "is not open"));
     expect(r, first, 2);
-    const shmb_ticket none[] = {0, -1, first, second, INT64_MAX, INT64_MIN, (shmb_ticket)1 << 48};
+    const shmb_ticket none[] = {0,
+                                -1,
+                                first,
+                                second,
+                                INT64_MAX,
+                                INT64_MIN,
+                                (shmb_ticket)1 << 48,
+                                (shmb_ticket)16 << 48}; /* no such place */
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) fails(r, none[i], SHMB_INVALID);
     CHECK(shmb_send(NULL, SHMB_ANY) == 0 && shmb_receive(NULL, 1) == SHMB_NO_MEMORY);
     shmb_ticket third = send_number(r, 1);
@@ -62,6 +70,20 @@ static void a_ticket_is_received_once(struct bridge *b) {
     fails(r, third, SHMB_INVALID);
     CHECK(strstr(shmb_error_message(r), "is not open"));
     shmb_close(r);
+}
+
+/* As ML-Compiler-Bridge's hosts send them: two int32, or one int64, as the caller reads them. */
+static void bytes_without_a_dtype_are_one_number(void) {
+    const int64_t number = 42;
+    struct pipes p;
+    pipes_make(&p, "");
+    snprintf(p.url, sizeof p.url, "pipe://%s?serdes=bitstream", p.path);
+    shmb_runner *r = pipes_meet(&p);
+    pipes_write_frame(&p, 0, &number, sizeof number);
+    shmb_set_i64(r, "x", 1);
+    expect(r, shmb_send(r, SHMB_INT32), 42);
+    shmb_close(r);
+    pipes_remove(&p);
 }
 
 static shmb_ticket send_all_kinds(shmb_runner *r, int64_t x) {
@@ -281,6 +303,7 @@ int main(void) {
     a_failure_is_its_own_questions(&b);
     each_has_its_deadline_and_default(&b);
     an_interrupt_gives_up_one(&b);
+    bytes_without_a_dtype_are_one_number();
     a_child_gets_forked(&b);
     bridge_close(&b);
     server_start(&s, "tickets-two", SHMB_WAIT_DEFAULT);

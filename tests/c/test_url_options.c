@@ -63,6 +63,12 @@ int main(void) {
     long_url[sizeof long_url - 1] = 0;
     bad(long_url, "longer");
 
+    for (int options = URL_OPTIONS; options <= URL_OPTIONS + 1; options++) {
+        char many[URL_ROOM] = "shm://x?";
+        for (int i = 0; i < options; i++) strcat(many, "x=1&");
+        bad(many, options == URL_OPTIONS ? "unknown option" : "more than 64 options");
+    }
+
     unsetenv("SHMBRIDGE_URL");
     bad(NULL, "SHMBRIDGE_URL");
     shmb_runner *r;

@@ -339,6 +339,9 @@ def test_c_writes_these_very_bytes(codec: Codec) -> None:
     )
 
 
+LONG = "n" * 1000
+
+
 def build(
     names: list[bytes | str | None],
     dtype: int = DType.int8,
@@ -346,13 +349,15 @@ def build(
     rank: int = 0,
     *,
     extra: bool = False,
+    shared: bool = False,
 ) -> bytes:
     """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and
-    rank left out."""
+    rank left out; shared: equal names are one string."""
     builder = flatbuffers.Builder(0)
     tables = []
+    create = builder.CreateSharedString if shared else builder.CreateString
     for name in names:
-        text = None if name is None else builder.CreateString(name)
+        text = None if name is None else create(name)
         builder.StartObject(7 if extra else 4)
         if text is not None:
             message.FieldAddName(builder, text)
@@ -389,6 +394,7 @@ def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
         pytest.param(build([""]), "name is empty", id="empty name"),
         pytest.param(build(["a\0b"]), "zero byte", id="zero byte in a name"),
         pytest.param(build(["a", "b", "a"]), "same name", id="name twice"),
+        pytest.param(build([LONG] * 30, shared=True), "names overlap", id="one long name for all"),
         pytest.param(build(["a"], dtype=DType.any), "dtype", id="dtype any"),
         pytest.param(build(["a"], dtype=14), "dtype", id="unknown dtype"),
         pytest.param(build(["a"], kind=4), "dtype", id="unknown kind"),
