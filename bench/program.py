@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).parents[1]
+BENCH = Path(__file__).absolute().parent
+ROOT = BENCH.parent
 SHMBRIDGE = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
 Each = TypeVar("Each")
 

@@ -105,7 +105,7 @@ def test_no_imports_form_a_circle():
 
 
 def test_no_imports_between_benchmarks_form_a_circle():
-    files = {file.stem: file for file in (ROOT / "bench").glob("*.py")}
+    files = {file.stem: file for file in (ROOT / "bench").rglob("*.py")}
     graph = {
         name: {
             alias.name if isinstance(node, ast.Import) else node.module

@@ -283,7 +283,7 @@ static PyObject *steps_send(PyObject *self, PyObject *actions) {
         t.data = data + (size_t)i * bytes;
         if (s->rows[i].state == OPEN) reply(s, i, &t);
     }
-    /* After all replies: a runner that is woken may take this CPU (bench/steps.py, loops). */
+    /* After all replies: a runner that is woken may take this CPU (bench steps, loops). */
     for (Py_ssize_t i = 0; i < s->count; i++) wake(s, &s->rows[i]);
     fast_release_values(&all, 1);
     if (wrong == s->count) Py_RETURN_NONE;

@@ -73,8 +73,7 @@ def learn(env: Any, episodes: int, seed: int, progress: Progress) -> Policy:
                 mean.append(value)
         for i in np.flatnonzero(ends[0] | ends[1]):
             kind = infos["final_info"]["kind"][i]
-            total = sum(step[3] for step in under_way[i])
-            progress.add(total if kind == "ok" else np.nan, kind)
+            progress.add(sum(step[3] for step in under_way[i]) if kind == "ok" else np.nan, kind)
             under_way[i] = []
         if len(batch) >= 4 * BATCH:
             x, actions, before, advantage = map(np.array, zip(*batch, strict=True))

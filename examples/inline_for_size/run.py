@@ -57,8 +57,7 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
     if path.exists():
         return pickle.loads(path.read_bytes())
     began = time.perf_counter()
-    found = make()
-    new = path.with_suffix(".new")
+    found, new = make(), path.with_suffix(".new")
     new.write_bytes(pickle.dumps(found))
     new.replace(path)  # at once: a kill leaves no half file
     log(f"{name}: {time.perf_counter() - began:.0f} s")

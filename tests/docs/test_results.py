@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("page", ["docs/results.md", "docs/performance.md"])
 def test_the_page_has_the_tables_of_what_was_measured(page, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "bench")
+    monkeypatch.syspath_prepend(ROOT / "bench/pages")
     import results_page
 
     assert ROOT / page in [each.resolve() for each in results_page.PAGES]

@@ -1,4 +1,4 @@
-"""bench/acceptance.py, in its quick form."""
+"""tests/acceptance, in its quick form."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from support.stock import needs
 
 pytestmark = pytest.mark.slow
-PROGRAM = Path(__file__).parents[2] / "bench" / "acceptance.py"
+PROGRAM = Path(__file__).parents[1] / "acceptance"
 
 
 def test_builds_survive_what_happens_to_their_model(tmp_path):

@@ -1,4 +1,4 @@
-"""bench/compilation.py: one compiler that replays recorded gaps."""
+"""bench/compilers/compilation.py: one compiler that replays recorded gaps."""
 
 import os
 import runpy
@@ -12,7 +12,7 @@ import numpy as np
 import shmbridge
 
 ROOT = Path(__file__).parents[2]
-BENCH = ROOT / "bench"
+COMPILERS = ROOT / "bench/compilers"
 COUNT = 40
 
 
@@ -22,13 +22,14 @@ def question(number):
 
 
 def test_a_replayed_compilation_receives_the_policys_advice(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
+    for folder in (ROOT / "bench", ROOT / "bench/transport", ROOT / "bench/pages", COMPILERS):
+        monkeypatch.syspath_prepend(folder)
     import compilation
 
     program = tmp_path / "compilation"
     command = os.path.join(sysconfig.get_path("scripts"), "shmbridge")
     flags = subprocess.check_output([command, "config", "--cflags", "--libs"], text=True).split()
-    sources = [BENCH / "compilation.c", BENCH / "compilation_ask.c"]
+    sources = [COMPILERS / "compilation.c", COMPILERS / "compilation_ask.c"]
     subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", *sources, *flags, "-o", program], check=True)
     policy = runpy.run_path(str(compilation.INLINER / "policy.py"))["advise"]
     names, name = compilation.feature_names(), f"compilation-{os.getpid()}"
@@ -36,7 +37,7 @@ def test_a_replayed_compilation_receives_the_policys_advice(tmp_path, monkeypatc
         serving = threading.Thread(target=host.serve, args=(policy,))
         serving.start()
         way = compilation.Way("shm", program, f"shm://{name}")
-        one = compilation.cell(way, str(compilation.GAPS), "1", 1, 7, COUNT)
+        one = compilation.cell(way, compilation.recorded_gaps(tmp_path), "1", 1, 7, COUNT)
     serving.join()
     values = [dict(zip(names, map(np.int64, question(i)), strict=True)) for i in range(COUNT)]
     assert one["advice"] == [sum(policy(each) for each in values)]

@@ -9,7 +9,7 @@
 
 #include "base/order.h"
 
-/* In parentheses: the row of bench/waiting.py that shows what the value is good for. */
+/* In parentheses: the row of bench waiting that shows what the value is good for. */
 enum {
     WAKE_COST_GUESS = 25 * 1000, /* ns: a virtual machine's (every50) */
     WAKE_COST_MOST = 50 * 1000,  /* a longer one waited for a CPU (loops) */
@@ -19,14 +19,14 @@ enum {
     COMPUTES_NS = 500 * 1000,
     ANSWER_NS = 10 * 1000, /* while two ask and answer without a wake-up (runners8) */
     LONGEST_BACKOFF = 64,  /* times what yielding in vain cost (runners8_every50_loops2) */
-    FEW_PER_CPU = 3,       /* runners; fewer may spin (bench/compilation.py, four compilers) */
+    FEW_PER_CPU = 3,       /* runners; fewer may spin (bench compilation, four compilers) */
     /* Past the kernel's next tick, 4 ms at 250 Hz. A timer before that has to be programmed, which
      * takes a virtual machine 3 us: half of a round trip of sleepers (together). */
     TICK_NS = 5000 * 1000,
     AT_ONCE = 300,   /* questions without a long wait; a compiler has fewer (loops8) */
     MOST_RINGS = 64, /* without news or silence, before each is followed by a nap */
     NAP_NS = 1000 * 1000,
-    LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench/scale.py) */
+    LOOKS_BEFORE_CLOCK = 1024, /* as long as a yield takes (runners8, bench scale) */
     LOOKS_PER_CLOCK = 32
 };
 
@@ -108,7 +108,7 @@ static int64_t budget(const struct waiter *w, enum wait_mode mode) {
 /* If waits usually outlast the spinning, all of it would be wasted. If the host receives something
  * every 10 us, it answers without wake-ups, and would lose that to wake a runner. Otherwise the
  * runners compute. If there is one for each CPU, a host that yields gives one of them the CPU for
- * milliseconds (bench/compilation.py, two compilers). */
+ * milliseconds (bench compilation, two compilers). */
 static enum wait_mode choose(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? SPINS_ONLY : SLEEPS;
     enum place place = place_of(w);
@@ -225,7 +225,7 @@ static bool go(const cpu_set_t *to, const cpu_set_t *own, bool stays) {
 }
 
 /* Where a host that follows is probably asked next. With more runners than CPUs it would wait there
- * behind another one (bench/compilation.py, four compilers). */
+ * behind another one (bench compilation, four compilers). */
 static const struct wait_hint *next_asker(const struct waiter *w) {
     if (w->loadavg < 0) return NULL;
     return w->peer ? w->peer : place_of(w) == ONE_EACH ? w->asker : NULL;

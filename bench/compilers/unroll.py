@@ -1,5 +1,5 @@
 """The cost of a question in examples/unroll, a pass that asks about all loops of a function at once:
-python bench/unroll.py [--rounds N] [--json FILE].
+python bench unroll [--rounds N] [--json FILE].
 
 opt-22 -O1 compiles functions of eight loops, and -time-passes says how long the pass took. "one by
 one" is the same pass over a URL with retries, which answers each question while it is sent."""

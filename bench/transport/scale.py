@@ -1,4 +1,4 @@
-"""How many runners one host can serve: python bench/scale.py [--workers] [--json FILE]
+"""How many runners one host can serve: python bench scale [--workers] [--json FILE]
 
 Requests a second, the host's CPU for each, and p50 and p99, with 1 to 64 C runners that ask without
 a pause, with single and batched answers. --workers: 16 such runners and a model that takes a

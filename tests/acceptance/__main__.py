@@ -1,4 +1,4 @@
-"""Does a build survive whatever happens to its model? python bench/acceptance.py [--only TEXT]
+"""Does a build survive whatever happens to its model? python tests/acceptance [--only TEXT]
 [--quick]
 
 Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of
@@ -30,13 +30,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import acceptance_policies
-from llvm_inliner import build_plugin
-from program import SHMBRIDGE
-from sources import fetch_marisa, fetch_zopfli
+import policies
 
 HERE = Path(__file__).absolute().parent
-POLICIES = HERE / "acceptance_policies.py"
+BENCH = HERE.parents[1] / "bench"
+sys.path[:0] = [str(BENCH), str(BENCH / "compilers")]
+from llvm_inliner import build_plugin  # noqa: E402
+from program import SHMBRIDGE  # noqa: E402
+from sources import fetch_marisa, fetch_zopfli  # noqa: E402
+
+POLICIES = HERE / "policies.py"
 ALL = "inline,evict,priority"
 NAME = f"acceptance-{os.getpid()}"
 JOBS = 4
@@ -247,7 +250,7 @@ class Tools:
     def model(self, condition: str) -> Path:
         path = self.folder / f"{condition}.onnx"
         if condition != "absent" and not path.exists():
-            acceptance_policies.write_model(path, condition)
+            policies.write_model(path, condition)
         return path
 
     def library(self, condition: str) -> Path:
@@ -301,7 +304,7 @@ def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
 def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
     """A way's compilers, and their host, if any."""
     # Of a compiler that is odd.
-    function = cell.condition if hasattr(acceptance_policies, cell.condition) else "healthy"
+    function = cell.condition if hasattr(policies, cell.condition) else "healthy"
     there = {"ACCEPTANCE_KILL_AT": "200" if cell.way == "run --connect" else "20"}
     with ExitStack() as stack:
         if cell.way in ("run --connect", "plug-in shm") and cell.condition != "absent":

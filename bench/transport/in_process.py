@@ -1,7 +1,7 @@
 """What a runner in the compiler's process adds to the model's time, and how threads share one
 session.
 
-    python bench/in_process.py [--quick] [--json FILE]
+    python bench in_process [--quick] [--json FILE]
 
 onnx    onnx:// compared with ONNX Runtime's C API, used as efficiently as possible (onnx_direct.c)
 aot     aot:// compared with the C function that `shmbridge compile` wrote, built with the same

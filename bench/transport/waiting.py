@@ -1,4 +1,4 @@
-"""Every way of waiting in every situation: python bench/waiting.py [--only ROWS] [--json FILE].
+"""Every way of waiting in every situation: python bench waiting [--only ROWS] [--json FILE].
 
 waiting.c is both sides, in C. See bench/README.md."""
 

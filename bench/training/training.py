@@ -1,7 +1,7 @@
 """The cost of transport in a whole training: the same learner and episodes through shared memory,
 named pipes and gRPC.
 
-    python bench/training.py [--workers 1,5] [--rounds N] [--json FILE]
+    python bench training [--workers 1,5] [--rounds N] [--json FILE]
 
 The compiler is examples/cpp/environment.cpp, which does almost nothing: that leaves transport and
 the learner, REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread. Each

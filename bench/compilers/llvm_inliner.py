@@ -7,7 +7,7 @@ from pathlib import Path
 
 from program import SHMBRIDGE
 
-INLINER = Path(__file__).parents[1] / "examples" / "llvm" / "inliner"
+INLINER = Path(__file__).parents[2] / "examples" / "llvm" / "inliner"
 
 
 def build_plugin(version: int, build: Path) -> Path:

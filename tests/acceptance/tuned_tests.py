@@ -1,4 +1,4 @@
-"""Tests of the programs that tuned.py makes smaller: python bench/tuned_tests.py NAME LIBRARY
+"""Tests of programs that were made smaller: python tests/acceptance/tuned_tests.py NAME LIBRARY
 
 Each calls the program as a shared library.
 """

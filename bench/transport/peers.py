@@ -1,4 +1,4 @@
-"""One question and answer through every library: python bench/peers.py [--only NAMES]
+"""One question and answer through every library: python bench peers [--only NAMES]
 [--json FILE]
 
 2 KB and 100 KB, with and without two endless loops, from one client and from eight; p50, p99,

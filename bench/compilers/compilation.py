@@ -1,8 +1,8 @@
 """The cost of a question between the steps of a real compilation, for every way to the model.
 
-    python bench/compilation.py [--only NAMES] [--gaps FILE|US] [--jobs N,...] [--loops N,...]
+    python bench compilation [--only NAMES] [--gaps FILE|US] [--jobs N,...] [--loops N,...]
         [--alternations N] [--questions N] [--json FILE]
-    python bench/compilation.py --record
+    python bench compilation --record
 
 compilation.c replays a real compilation: it computes for as long as the compiler did, then asks
 with LLVM's 38 features. Every way has the policy of examples/llvm/inliner.
@@ -22,12 +22,13 @@ grpc      a gRPC stream over a Unix socket, C++ on both sides
 grpc_py   the same, a server in Python
 
 An alternation measures each way once, with the same part of the gaps. --record compiles zstd as
-deploy.py does, and writes gaps.txt, the gaps between its questions. See bench/README.md.
+deploy.py does, and writes gaps.txt.gz, the gaps between its questions. See bench/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -50,7 +51,7 @@ from run import build, build_grpc, machine
 from waiting import Row, beside
 
 HERE = Path(__file__).parent
-GAPS = HERE / "gaps.txt"
+GAPS = HERE / "gaps.txt.gz"
 MOST_GAPS = 1500
 PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
 FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
@@ -209,6 +210,13 @@ def start(place: Place, names: Sequence[str]) -> list[Way]:
     return ways
 
 
+def recorded_gaps(folder: Path) -> str:
+    """A file with the recorded gaps, for the compiler in C."""
+    file = folder / "gaps.txt"
+    file.write_bytes(gzip.decompress(GAPS.read_bytes()))
+    return str(file)
+
+
 def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> dict[str, Any]:
     """Runs this many compilers at once; us."""
     with ExitStack() as stack:
@@ -269,7 +277,7 @@ def record(folder: Path) -> None:
     questions = np.fromfile(log, np.int64).reshape(-1, 2)
     gaps = (questions[1:, 0] - questions[:-1, 1]) / 1000
     skip = max(0, len(gaps) - MOST_GAPS) // 2
-    np.savetxt(GAPS, gaps[skip : skip + MOST_GAPS], "%.4g")
+    np.savetxt(GAPS, gaps[skip : skip + MOST_GAPS], "%.4g")  # compressed, by its name
 
 
 def compare(cells: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, list[float]]:
@@ -330,7 +338,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(WAYS)}")
-    parser.add_argument("--gaps", default=str(GAPS), help="a file, or us")
+    parser.add_argument("--gaps", help="a file, or us; default: the recorded ones")
     parser.add_argument("--jobs", default=f"1,{cores},{2 * cores}", help="compilers at once")
     parser.add_argument("--loops", default=f"0,{cores}", help="endless loops meanwhile")
     parser.add_argument("--alternations", type=int, default=15)
@@ -343,14 +351,18 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(WAYS)
     if set(names) - WAYS.keys():
         parser.error(f"--only: expected some of {', '.join(WAYS)}; found {options.only}")
-    if not Path(options.gaps).is_file() and not options.gaps.replace(".", "", 1).isdigit():
+    if (
+        options.gaps
+        and not Path(options.gaps).is_file()
+        and not options.gaps.replace(".", "", 1).isdigit()
+    ):
         parser.error(f"--gaps: expected a file, or us; found {options.gaps}")
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the core looks for ONNX Runtime
     jobs, loops = ([int(n) for n in text.split(",")] for text in (options.jobs, options.loops))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results: dict[str, Any] = {
         "machine": machine(),
-        "gaps": Path(options.gaps).name,
+        "gaps": Path(options.gaps).name if options.gaps else "gaps.txt",
         "situations": [],
     }
     if options.json and options.json.exists():
@@ -361,6 +373,7 @@ def main() -> None:
         if options.record:
             record(folder)
             return
+        options.gaps = options.gaps or recorded_gaps(folder)
         model = folder / "policy.onnx"
         subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
         place = Place(folder, model, max(jobs), stack)

@@ -1,7 +1,7 @@
 """Writes the tables and pictures of docs/results.md and docs/performance.md from the output of
 results.py:
 
-python bench/results_page.py
+python bench results_page
 
 The pictures need matplotlib. For a figure that was not measured, the page names the command.
 """
@@ -360,7 +360,7 @@ def draw(found: dict[str, Found]) -> None:
 def section(name: str, found: dict[str, Found]) -> list[str]:
     """The lines between a figure's comments."""
     if name not in found:
-        return [f"Not measured yet: `python bench/results.py --only {name}`.", ""]
+        return [f"Not measured yet: `python bench results --only {name}`.", ""]
     lines = [*TABLES[name](found[name]), ""]
     if name in PICTURES and (RESULTS / f"{name}.svg").exists():
         lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "llvm" / "inliner"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "llvm" / "inliner"))
 from policy import BIAS, WEIGHTS  # noqa: E402
 
 

@@ -1,6 +1,6 @@
 """One policy at every URL, for one plug-in of an unmodified compiler: only $SHMBRIDGE_URL differs.
 
-    python bench/deploy.py [--rounds N] [--json FILE]
+    python bench deploy [--rounds N] [--json FILE]
 
 clang-22 -Oz compiles zstd, in one file, with the plug-in of examples/llvm/inliner:
 

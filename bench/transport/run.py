@@ -1,4 +1,4 @@
-"""Every figure about speed, measured in one run: python bench/run.py [--quick] [--only ROWS]
+"""Every figure about speed, measured in one run: python bench run [--quick] [--only ROWS]
 [--json FILE]."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import program
 import rows
-from pairs import HERE, Place
+from pairs import Place
+from program import BENCH, ROOT
 
 PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 
@@ -26,7 +27,7 @@ PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
     """The core, optimised across files as the shared library is, and programs: the C files of each;
     the first one names it."""
-    tree = HERE.parent
+    tree = ROOT
     options = ["-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"]
     for step in (
         ["-S", tree / "cdef", "-B", directory, *options],
@@ -38,7 +39,7 @@ def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None
     cc = ["cc", "-std=c11", "-O3", "-flto=auto", "-D_GNU_SOURCE", *warnings, *include]
     libraries = [directory / "libshmbridge.a", "-pthread", "-ldl", "-o"]
     for names in programs:
-        files = [HERE / f"{name}.c" for name in names]
+        files = [next(BENCH.glob(f"*/{name}.c")) for name in names]
         subprocess.run([*cc, *files, *libraries, directory / names[0]], check=True)
 
 
@@ -48,20 +49,20 @@ def build_grpc(folder: Path, program: str) -> None:
     plugin = shutil.which("grpc_cpp_plugin")
     if plugin is None:
         raise FileNotFoundError("needs Debian's libgrpc++-dev and protobuf-compiler-grpc")
+    here, near = BENCH / "compilers", BENCH / "transport"
     # the protoc of that package: another one's C++ may not match the system's headers
-    protoc = [Path(plugin).with_name("protoc"), f"-I{HERE}", HERE / "compilation.proto"]
+    protoc = [Path(plugin).with_name("protoc"), f"-I{here}", here / "compilation.proto"]
     to = [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
     subprocess.run([*protoc, *to, f"--descriptor_set_out={folder / 'descriptors'}"], check=True)
     flags = ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]
     libraries = subprocess.check_output(flags, text=True).split()
-    cxx = ["c++", "-std=c++17", "-O2", f"-I{folder}", f"-I{HERE}"]
+    cxx = ["c++", "-std=c++17", "-O2", f"-I{folder}", f"-I{here}", f"-I{near}"]
     part = folder / f"{program}.o"
-    subprocess.run(
-        ["cc", "-O3", "-D_GNU_SOURCE", "-c", HERE / f"{program}.c", "-o", part], check=True
-    )
+    source = next(BENCH.glob(f"*/{program}.c"))
+    subprocess.run(["cc", "-O3", "-D_GNU_SOURCE", "-c", source, "-o", part], check=True)
     messages = [folder / f"compilation.{kind}.cc" for kind in ("pb", "grpc.pb")]
-    host = [HERE / "compilation_grpc_host.cpp", *messages, *libraries]
-    client = [HERE / "compilation_grpc.cpp", part, *messages, *libraries]
+    host = [here / "compilation_grpc_host.cpp", *messages, *libraries]
+    client = [here / "compilation_grpc.cpp", part, *messages, *libraries]
     subprocess.run([*cxx, *host, "-o", folder / "compilation_grpc_host"], check=True)
     subprocess.run([*cxx, *client, "-o", folder / f"{program}_grpc"], check=True)
 
@@ -86,7 +87,7 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     busy, since = program.busy_seconds(), time.monotonic()
     time.sleep(1)
     load = (program.busy_seconds() - busy) / (time.monotonic() - since)
-    commit = ["git", "-C", HERE, "rev-parse", "--short", "HEAD"]
+    commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
     return {
         "date": time.strftime("%Y-%m-%d"),
         "commit": first_line(commit),

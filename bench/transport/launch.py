@@ -1,6 +1,6 @@
 """The cost of `shmbridge run` for a small file, with a running host.
 
-    python bench/launch.py [--rounds N] [--json FILE]
+    python bench launch [--rounds N] [--json FILE]
 
 Alternates `clang-22 -O2 -c` of 20 lines: plain; with `shmbridge run --llvm inline --connect NAME`;
 the same through Python, as less common options run; `preload`, only the preloaded library and the

@@ -1,7 +1,7 @@
 """The cost for a stock clang of asking a Python policy for the priority of every live range,
 through the preloaded library.
 
-    python bench/llvm_priority.py [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c]
+    python bench llvm_priority [--at-once N] [--clang clang-22] [--rounds N] [--source FILE.c]
                                   [--json FILE]
 
 A round compiles the program (sqlite3.c) with -O2 in these ways, reversing their order in each

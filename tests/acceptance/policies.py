@@ -1,4 +1,4 @@
-"""The policies of acceptance.py: one that works, and one for each failure in its table."""
+"""The policies of the acceptance tests: one that works, and one for each failure in its table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-INLINER = Path(__file__).absolute().parents[1] / "examples" / "llvm" / "inliner"
+INLINER = Path(__file__).absolute().parents[2] / "examples" / "llvm" / "inliner"
 sys.path.insert(0, str(INLINER))
 
 from policy import advise as inline  # type: ignore[import-not-found]  # noqa: E402

@@ -1,8 +1,8 @@
-"""Measures everything in docs/results.md and docs/performance.md again: python bench/results.py
+"""Measures everything in docs/results.md and docs/performance.md again: python bench results
 [--only NAME,...] [--list]
 
-Each figure is a program of this folder, which writes docs/results/NAME.json; `python
-bench/results_page.py` then writes the pages. `tuned` takes two hours on an idle machine, all others
+Each figure is a program of the other folders, which writes docs/results/NAME.json; `python
+bench results_page` then writes the pages. `tuned` takes two hours on an idle machine, all others
 together one hour. README.md and the programs describe their requirements; a figure that cannot
 be measured here keeps the file that it has.
 """
@@ -15,17 +15,17 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).absolute().parent
-RESULTS = HERE.parent / "docs" / "results"
+BENCH = Path(__file__).absolute().parents[1]
+RESULTS = BENCH.parent / "docs" / "results"
 FIGURES = {
-    "inline": ["deploy.py", "--rounds", "3"],
-    "threads": ["in_process.py"],
-    "training": ["training.py"],
-    "sweep": ["sweep.py", "--step", "1000", "--rounds", "4"],
-    "compilation": ["compilation.py", "--jobs", "1,2,4", "--loops", "0"],
-    "workers": ["scale.py", "--workers", "--rounds", "3", "--seconds", "4"],
-    "scale": ["scale.py"],
-    "peers": ["peers.py"],
+    "inline": ["deploy", "--rounds", "3"],
+    "threads": ["in_process"],
+    "training": ["training"],
+    "sweep": ["sweep", "--step", "1000", "--rounds", "4"],
+    "compilation": ["compilation", "--jobs", "1,2,4", "--loops", "0"],
+    "workers": ["scale", "--workers", "--rounds", "3", "--seconds", "4"],
+    "scale": ["scale"],
+    "peers": ["peers"],
 }
 
 
@@ -37,15 +37,15 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     failed = []
     for name in options.only.split(","):
-        script, *words = FIGURES[name]
-        command = [sys.executable, HERE / script, *words, "--json", RESULTS / f"{name}.json"]
-        told = f"python bench/{' '.join([script, *words])} --json docs/results/{name}.json"
+        words = FIGURES[name]
+        command = [sys.executable, BENCH, *words, "--json", RESULTS / f"{name}.json"]
+        told = f"python bench {' '.join(words)} --json docs/results/{name}.json"
         print(told if options.list else f"\n== {told}", flush=True)
         if options.list:
             continue
         start = time.monotonic()
         # from here, since in the clone's root `import shmbridge` finds the source
-        if subprocess.run(command, cwd=HERE).returncode:
+        if subprocess.run(command, cwd=BENCH).returncode:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
     if failed:

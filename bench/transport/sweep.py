@@ -1,6 +1,6 @@
 """float32[500], [1000], … [50 000] through every runner and SerDes.
 
-python bench/sweep.py [--quick] [--json FILE]
+python bench sweep [--quick] [--json FILE]
 
 A C or Python compiler writes every element of one tensor; the model reads one and returns an int64.
 The ways alternate, length by length; each round has new processes. Needs what run.py needs, and `pip
@@ -39,7 +39,7 @@ class Way:
     far: str | None = (
         "host"  # sweep_host.py's argument; None: the model is in the compiler's process
     )
-    near: str = "C"  # the compiler: bench/runner.c, or "Python"
+    near: str = "C"  # the compiler: bench/transport/runner.c, or "Python"
     paper: float | None = None  # ms that the paper's sweep took in the same way
 
 
@@ -109,10 +109,7 @@ def prepare(directory: Path) -> None:
     subprocess.run([SHMBRIDGE, "compile", library.with_suffix(".onnx"), "-o", library], check=False)
     # Where C programs look for the packages' libraries.
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
-    os.environ |= {
-        "PYTHONPATH": str(HERE),
-        "SHMBRIDGE_PYTHON_LIBRARY": str(directory / "libshmbridge-python.so"),
-    }
+    os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(directory / "libshmbridge-python.so")
     subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
 
 

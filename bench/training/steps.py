@@ -1,5 +1,5 @@
 """Steps of environments, compared with the vectors of Gymnasium and Stable-Baselines3: python
-bench/steps.py [--only ROWS] [--json FILE].
+bench steps [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
