@@ -19,6 +19,8 @@ from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
 NOT_STARTED, KILLED = 127, int(signal.SIGKILL)
+# Nobody's advice sends these.
+SENT = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGKILL", "SIGXCPU"}
 LABEL = 150  # characters of a module's name in a label
 
 
@@ -30,6 +32,8 @@ class OutcomeKind(StrEnum):
     EXIT_STATUS = "exit status"
     #: it crashed, or somebody killed it
     SIGNAL = "signal"
+    #: it exited with another status than 0, or crashed, but compiles the module without advice
+    ADVICE = "advice"
     TIME_LIMIT = "time limit"
     MEMORY_LIMIT = "memory limit"
     #: it reported success, but its output cannot be scored
@@ -87,13 +91,24 @@ def label_of(module: Module, number: int | None = None) -> str:
 
 
 class Compilation:
-    """A running compilation; close() ends it and removes its work folder. command: a shell command
-    that repeats it."""
+    """A running compilation; close() ends it and removes its work folder.
+
+    Args:
+        module, scores: As in the task.
+        job: The compiler.
+        command: A shell command that repeats it.
+        asks: It gets advice. Behind its end, `advised` is whether it may have obeyed any.
+    """
 
     def __init__(
-        self, module: Module, job: SupervisedProcess, scores: Mapping[str, Score], command: str
+        self,
+        module: Module,
+        job: SupervisedProcess,
+        scores: Mapping[str, Score],
+        command: str,
+        asks: bool,
     ) -> None:
-        self.module = module
+        self.module, self.advised = module, asks
         self._job, self._scores, self._command = job, scores, command
 
     def finish(self) -> Outcome:
@@ -134,6 +149,7 @@ class Compilation:
             text = (self._job.folder / "report").read_text(errors="replace")
             counts = [count for count in preload.counts_of(text) if count.asked]
         if counts and all(count.defaulted == count.asked for count in counts):
+            self.advised = False
             warnings.warn(
                 f"a compilation took the default advice for all its decisions: {counts[0].why}",
                 stacklevel=2,

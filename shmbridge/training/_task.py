@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ from shmbridge._llvm import compilers, preload
 from shmbridge._runner.urls import with_options
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.training._baselines import Baselines
-from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, label_of
+from shmbridge.training._compilation import SENT, Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
@@ -141,6 +142,7 @@ class Task:
         self._tells_default = include_default or limited
         self._base = preload.new_base()
         self._baselines = Baselines(baselines)
+        self._broken = set[Module]()  # that do not compile without advice
         self._version = ""
         self._lock = threading.Lock()
 
@@ -217,7 +219,7 @@ class Task:
             label=label,
         )
         line = self._again(supervised.quoted(again, folder), module, known)
-        return Compilation(module, job, self.scores, line)
+        return Compilation(module, job, self.scores, line, asks=bool(url))
 
     def _command(self, module: Module, url: str | None, folder: Path) -> list[str]:
         """The words. url: the compiler asks there."""
@@ -282,10 +284,24 @@ class Compilations:
         compilation = self.start(module, url, label)
         try:
             with contextlib.closing(compilation):
-                return compilation.finish()
+                outcome = compilation.finish()
         finally:
             with self._lock:
                 self._running.discard(compilation)
+        return self.blamed(compilation, outcome)
+
+    def blamed(self, compilation: Compilation, outcome: Outcome) -> Outcome:
+        """The outcome, as the advice's failure if the module compiles without."""
+        module, broken = compilation.module, self._task._broken
+        failed = outcome.kind in (OutcomeKind.EXIT_STATUS, OutcomeKind.SIGNAL)
+        if not failed or not compilation.advised or outcome.signal in SENT or module in broken:
+            return outcome
+        try:
+            self.baseline(module)
+        except (ShmbridgeError, OSError):  # it is the user's, or all is to end
+            broken |= set() if self._ended else {module}
+            return outcome
+        return replace(outcome, kind=OutcomeKind.ADVICE)
 
     def baseline(self, module: Module) -> dict[str, float]:
         """As `Task.baseline`."""

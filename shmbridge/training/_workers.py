@@ -249,7 +249,8 @@ class _Worker:
 
     def _wait(self, compilation: Compilation, reward: Reward) -> None:
         try:
-            self._outcome = outcome = compilation.finish()
+            outcome = self.compilations.blamed(compilation, compilation.finish())
+            self._outcome = outcome
             if outcome.ok and outcome.scores:
                 try:
                     self.reward = reward(outcome, self.compilations.baseline(self.module))

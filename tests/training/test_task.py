@@ -1,5 +1,6 @@
 """Tasks: what a compiler is told, how it asks, and baselines."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,8 @@ import pytest
 
 from shmbridge import Host
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
-from shmbridge.training import Corpus, Module, Task
+from shmbridge.training import Corpus, Module, Task, Workers
+from shmbridge.training._task import Compilations
 from shmbridge.training.scores import object_size, text_size
 
 TEXT = {"text": lambda path: float(path.read_text())}
@@ -196,10 +198,11 @@ def test_a_compiler_that_says_in_the_segment_that_it_waits_is_late(py, corpus, s
 
 
 def test_the_time_that_another_compiler_waits_is_not_this_ones(py, corpus, name, in_thread):
-    task = py("ask() if module.endswith('b.txt') else time.sleep(1000)", seconds=2)
+    task = py("ask() if module.endswith('b.txt') else time.sleep(1000)", seconds=30)
     with Host(name) as host:
         waiting = in_thread(task.run, corpus[1], host.url)
-        request = host.receive(20)
+        request = host.receive(60)
+        task.seconds = 0.5
         assert task.run(corpus[0], host.url).kind == "time limit"
         request.reply(0)
         assert waiting.result().ok
@@ -224,6 +227,27 @@ def test_an_odd_name_makes_a_label_that_a_url_can_hold(py, tmp_path, name, in_th
         assert re.fullmatch(r"[\w./+-]{150}", request.label)
         request.reply(0)
         assert call.result().ok
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("sys.exit(3 * (asks and ask()[0]))", "advice"),
+        ("asks and ask()[0] and os.kill(os.getpid(), signal.SIGSEGV)", "advice"),
+        ("asks and ask()[0] and os.kill(os.getpid(), signal.SIGTERM)", "signal"),
+        ("asks and ask(); sys.exit(3)", "exit status"),
+    ],
+)
+def test_a_failure_is_the_advices_if_the_module_compiles_without(py, corpus, name, code, kind):
+    task = py(f"asks = 'SHMBRIDGE_URL' in os.environ; {code}")
+    with Host(name) as host, host.start(lambda request: 1):
+        for _ in range(2):
+            outcome = task.run(corpus[0], host.url)
+            assert outcome.kind == kind and (outcome.exit or outcome.signal) and not outcome.ok
+    workers = Workers(task, corpus.sampler(0))
+    with Host(name) as host, workers, host.start(lambda request: 1):
+        workers.open(host.url)
+        assert workers.outcome(workers.begin(0)).kind == kind and workers.counts == {kind: 1}
 
 
 def test_without_a_host_nothing_starts(py, corpus):
@@ -411,13 +435,23 @@ def test_a_baseline_is_compiled_once(counting, corpus):
     assert task.baseline(corpus[1]) == {"text": 14.0} and counting.runs() == 2
 
 
-def test_a_baseline_is_compiled_anew_where_module_or_flags_have_changed(counting, corpus):
+def test_a_baseline_is_compiled_anew_where_module_flags_or_folder_have_changed(
+    counting, corpus, tmp_path
+):
     task = counting()
     task.baseline(corpus[0])
     corpus[0].path.write_text("other text, and longer\n")
     assert task.baseline(corpus[0]) == {"text": 23.0}
     task.baseline(Module("a.txt", corpus[0].path, ("-x",)))
-    assert counting.runs() == 3
+    task.baseline(Module("a.txt", corpus[0].path, folder=tmp_path))  # where it finds other headers
+    assert counting.runs() == 4
+
+
+def test_a_compilation_that_starts_while_all_end_is_ended(sh, corpus):
+    compilations = Compilations(sh("sleep 1000"))
+    compilations.end()
+    with contextlib.closing(compilations.start(corpus[0], None, "a")) as compilation:
+        assert compilation.finish().kind == "ended"
 
 
 def test_baselines_are_kept_in_a_file(counting, corpus, tmp_path):

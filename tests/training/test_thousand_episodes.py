@@ -22,11 +22,11 @@ WORKERS = 8
 # What a compiler does, by its module's name, and what its episode ends with: kind and exit status.
 ENDS = {
     "good": ("ok", 0),
-    "segfault": ("signal", -signal.SIGSEGV),
-    "abort": ("signal", -signal.SIGABRT),
+    "segfault": ("advice", -signal.SIGSEGV),
+    "abort": ("advice", -signal.SIGABRT),
     "mute": None,  # it exits before it asks: no episode, and the next compiler takes its place
     "early": ("no score", 0),
-    "fails": ("exit status", 1),
+    "fails": ("advice", 1),
     "hangs": ("time limit", -signal.SIGKILL),
     "ignores": ("time limit", -signal.SIGKILL),
     "eats": ("memory limit", -signal.SIGKILL),
@@ -130,8 +130,8 @@ def test_every_compilation_is_accounted_for(name, py, kinds, long, shm_files, no
     counts = Counter(workers.counts)
     assert counts.total() == workers.begun
     unseen = counts - seen  # those without an episode, and those that the end of the trainer ended
-    assert unseen["exit status"] > 0 and unseen["ended"] <= WORKERS
-    assert unseen.keys() <= {"exit status", "ended", LATE[0]} and not seen - counts
+    assert unseen["advice"] > 0 and unseen["ended"] <= WORKERS
+    assert unseen.keys() <= {"advice", "ended", LATE[0]} and not seen - counts
     assert shm_files() == set()
     assert not [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
     assert (grown <= (16, 2 * WORKERS, 2 * WORKERS)).all(), grown
