@@ -119,7 +119,7 @@ static void known_fields_grow(void) {
     int64_t lengths[] = {1, 1};
     for (int kind = 0; kind < 3; kind++)
         for (int64_t n = 10; n <= many; n += n == 10 ? most - 10 : n == most ? 1 : 1 << 20) {
-            uint8_t *at = kind == 0   ? shmb_feature_u8(r, "known", n)
+            uint8_t *at = kind == 0   ? shmb_feature(r, "known", SHMB_UINT8, 1, &n)
                           : kind == 1 ? shmb_feature(r, "known", SHMB_UINT8, 2, (int64_t[]){1, n})
                                       : shmb_feature_ragged(r, "known", SHMB_UINT8, 2,
                                                             (lengths[1] = n, lengths), 1, NULL);
