@@ -6,8 +6,10 @@
  *     SHMBRIDGE_LLVM_SOURCE    what is compiled, if the whole command has one source
  *     SHMBRIDGE_LLVM_DEFAULTS  "NAME=advice,…" for want of a model's; may be absent
  *     SHMBRIDGE_LLVM_REPORT    a file that gets a line for each process that has the library,
- *                              "loaded 0 0 0 PROGRAM", and for each conversation that ended: NAME
- *                              asked defaulted status text
+ *                              "loaded 0 0 0 PROGRAM", for each conversation that asks, "asking 0 0
+ *                              0 NAME", and for each that ended: NAME asked defaulted status text
+ *     SHMBRIDGE_LLVM_ENDS      if set, the compiler ends at the first decision that gets neither
+ *                              advice nor a default of these: somebody compiles again
  *     SHMBRIDGE_LLVM_LIMIT     a file of an int64_t: how many decisions are still asked, of all
  *                              processes that share it; the others are LLVM's own. May be absent
  *
@@ -22,10 +24,12 @@
  * for that, allocates and locks nothing, and may call these functions wherever it always could: in
  * signal handlers, and between vfork and exec. */
 #undef _FORTIFY_SOURCE /* its headers define some of these functions */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +62,9 @@ static struct conversation {
     dev_t device; /* of the pipe */
     ino_t inode;
     char name[TEXT_BYTES];
-    bool opened;    /* its runner, which may have failed */
+    bool opened; /* its runner, which may have failed */
+    bool chosen; /* there is a default of the user's */
+    bool asked;
     bool lost;      /* the stream was not understood: only default advice from here on */
     bool inherited; /* by a fork: it is the parent's to report */
     void *state;    /* of shmb_llvm_protocol */
@@ -254,6 +260,7 @@ static int open_in(const char *name) {
     c->inode = pipe.st_ino;
     snprintf(c->name, sizeof c->name, "%s", name);
     default_of(name, fallback);
+    c->chosen = *fallback;
     if (!(c->state = shmb_llvm_new(fallback, &c->error))) c->lost = true;
     else shmb_llvm_limit(c->state, limit);
     store_release(&c->opener, (uintptr_t)pthread_self());
@@ -310,11 +317,38 @@ static bool is_pipe_of(const struct conversation *c, int fd) {
     return now.st_dev == c->device && now.st_ino == c->inode;
 }
 
+static void report_open(void);
+
+/* What is compiled now will be discarded. LLVM removes its temporary files, as at a signal; but after
+ * a signal clang's driver would write a crash's reproducer. */
+static _Noreturn void end_compiler(const struct conversation *c) {
+    void *found = dlsym(RTLD_DEFAULT, "_ZN4llvm3sys20RunInterruptHandlersEv");
+    void (*remove_files)(void);
+    preload_report(c);
+    report_open();
+    memcpy(&remove_files, &found, sizeof found);
+    if (found) remove_files();
+    else raise(SIGTERM);
+    _exit(EXIT_FAILURE);
+}
+
 /* Gets the answer to what was asked ready; without a runner it is the default. */
 static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
+    shmb_conversation_info info = {0};
     c->answer.size = 0;
     c->given = 0;
     if (c->state && shmb_llvm_protocol.answer(c->state, r, status, &c->answer)) c->lost = true;
+    if (c->state) shmb_llvm_protocol.info(c->state, &info);
+    if ((info.defaulted || c->lost) && !c->chosen && !c->inherited &&
+        secure_getenv("SHMBRIDGE_LLVM_ENDS"))
+        end_compiler(c);
+}
+
+/* From this line `shmbridge run` learns that advice may be why a compiler crashed. */
+static void say_asking(struct conversation *c) {
+    char line[TEXT_BYTES + 16];
+    if (!c->asked) append_line(line, (size_t)sprintf(line, "asking 0 0 0 %s\n", c->name));
+    c->asked = true;
 }
 
 /* This process's command line, in *text. A newline, which is rare, hides what follows it. */
@@ -350,6 +384,7 @@ static void preload_feed(struct conversation *c, const uint8_t *bytes, size_t si
             shmb_llvm_protocol.feed(c->state, bytes, size, &used, c->runner, &want, &c->error);
         bytes += used;
         size -= used;
+        if (status == ASK) say_asking(c);
         if (status == ASK) preload_answer(c, c->runner, shmb_evaluate_as(c->runner, want));
         else if (status == GIVEN) preload_answer(c, NULL, SHMB_OK);
         else if (status != MORE) c->lost = true;

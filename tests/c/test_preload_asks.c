@@ -39,6 +39,8 @@ static void expect_report(const char *path, const char *expected) {
     int fd = open(path, O_RDONLY);
     CHECK(read(fd, text, sizeof text - 1) > 0);
     close(fd);
+    for (char *line; (line = strstr(text, "asking "));) /* as many as there are channels */
+        memmove(line, strchr(line, '\n') + 1, strlen(strchr(line, '\n')));
     if (strcmp(text, expected) != 0) fprintf(stderr, "found %s", text);
     CHECK(strcmp(text, expected) == 0);
 }

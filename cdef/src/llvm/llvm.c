@@ -224,6 +224,7 @@ static void llvm_end(void *state) {
     s->part.size = s->context.size = 0;
     s->next = LINE;
     s->unreadable.status = SHMB_OK;
+    s->times = 0;
     s->given_up = s->skipping = false;
 }
 

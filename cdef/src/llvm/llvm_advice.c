@@ -105,10 +105,16 @@ static void take_own(const struct llvm *s, void *to) {
     else take_default(s, to);
 }
 
-/* Would the next question fare the same, or take the whole deadline again? */
-static bool is_final(shmb_status status) {
-    return status == SHMB_TIMEOUT || status == SHMB_HOST_GONE || status == SHMB_CLOSED ||
-           status == SHMB_CORRUPT;
+/* Would the next question fare the same, as the last ones did, or take the whole deadline again? A
+ * host that drops a question has chosen the default. */
+static bool is_final(struct llvm *s, const struct error *e) {
+    enum { SAME = 16 };
+    shmb_status status = e->status;
+    bool same = s->last.status == status && strcmp(s->last.message, e->message) == 0;
+    s->times = same ? s->times + 1 : 1;
+    if (!same) s->last = *e;
+    return (s->times == SAME && status != SHMB_DROPPED) || status == SHMB_TIMEOUT ||
+           status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT;
 }
 
 /* The advice for the observation that was asked, or a default. */
@@ -119,9 +125,12 @@ static void llvm_choose(struct llvm *s, shmb_runner *r, shmb_status status, void
     if (s->unreadable.status) e = s->unreadable;
     else if (!s->given_up && status) shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "");
     else if (!s->given_up) llvm_take_advice(s, r, to, &e);
-    if (!s->given_up && !e.status) return;
+    if (!s->given_up && !e.status) {
+        s->times = 0;
+        return;
+    }
     if (!s->first.status) s->first = e;
-    s->given_up |= !s->unreadable.status && is_final(e.status);
+    s->given_up |= !s->given_up && !s->unreadable.status && is_final(s, &e);
     s->unreadable.status = SHMB_OK;
     s->counted.defaulted++;
     take_default(s, to);

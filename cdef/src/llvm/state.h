@@ -30,6 +30,8 @@ struct llvm {
     shmb_conversation_info counted; /* but for the failure */
     struct error unreadable;        /* this observation */
     struct error first;             /* why a default was advised */
+    struct error last;              /* and why the last time, `times` in a row */
+    int times;
 };
 
 /* Appends the answer to the observation that was asked: the runner's advice, or a default. */
