@@ -24,6 +24,7 @@ HEADERS = [
     "pipe/pipe_server.h",
     "command/compilers.h",
     "command/build.h",
+    "command/run.h",
     "environment/drive.h",
 ]
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log;

@@ -1,41 +1,33 @@
 /* The command `shmbridge`. `run` starts for every file of a build, and Python takes longer to start
- * than clang takes for a small one. So a run with --connect and clang, in which nothing goes wrong,
- * happens here. All else is Python's: shmbridge-python, beside this program. It also takes over
- * after a compilation that got no advice. shmbridge/cli/run.py says what a run is and does. */
+ * than clang takes for a small one. So a run with --connect and clang happens here. All else is
+ * Python's: shmbridge-python, beside this program. shmbridge/cli/run.py says what a run is. */
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <regex.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "command/build.h"
 #include "command/compilers.h"
+#include "command/run.h"
 
 #define PYTHON "shmbridge-python"
 enum { DECISIONS = 3, NO_COMPILER = 127 };
 
 struct run {
     const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
-    const char *host;
+    const char *names, *host;
     double deadline; /* less than 0: the host says it */
-    bool strict;
+    bool strict, verbose;
     char **command;
-    char program[SHMB_PROGRAM_BYTES], *library, *base;
-    int report; /* where the preloaded library writes what was asked */
+    char program[SHMB_PROGRAM_BYTES], *library;
 };
 static struct run the_run = {.deadline = -1};
 
@@ -65,6 +57,7 @@ static bool add_decision(struct run *r, const char *name, size_t size) {
 
 static bool read_decisions(struct run *r, const char *names) {
     memset(r->decisions, 0, sizeof r->decisions);
+    r->names = names;
     for (size_t n;; names += n + 1) {
         n = strcspn(names, ",");
         if (!add_decision(r, names, n)) return false;
@@ -88,8 +81,7 @@ static const char *option(char ***words, const char *name) {
 
 /* Skips an option that only Python knows, and its value. */
 static char **skip_option(char **words) {
-    static const char *const flags[] = {
-        "--pipes", "--include-default", "-v", "--verbose", "-h", "--help", NULL};
+    static const char *const flags[] = {"--pipes", "--include-default", "-h", "--help", NULL};
     for (const char *const *flag = flags; *flag; flag++)
         if (strcmp(*words, *flag) == 0) return words;
     return strchr(*words, '=') || !words[1] ? words : words + 1;
@@ -106,6 +98,7 @@ static bool read_words(struct run *r, char **words) {
             break;
         }
         if (strcmp(*words, "--strict") == 0) r->strict = true;
+        else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) r->verbose = true;
         else if ((value = option(&words, "--llvm"))) ours &= read_decisions(r, value);
         else if ((value = option(&words, "--deadline"))) ours &= read_deadline(r, value);
         else if ((value = option(&words, "--connect"))) r->host = value;
@@ -182,17 +175,24 @@ static char *url_of(const struct run *r) {
     return text("%s%cdeadline=%.9f", url, query ? '&' : '?', r->deadline);
 }
 
-static void set_environment(const struct run *r, pid_t parent) {
+/* What the asking compiler has in its environment: NAME=value. */
+static char **variables(const struct run *r, int report) {
+    enum { OWN = 7 };
     const char *old = getenv("LD_PRELOAD");
+    size_t n = OWN;
+    while (shmb_cache_bypass[n - OWN]) n++;
+    char **made = calloc(n + 1, sizeof *made), **next = made;
+    if (!made) give_up();
     if (!old) old = "";
-    for (const char *const *variable = shmb_cache_bypass; *variable; variable++)
-        putenv(text("%s", *variable));
-    putenv(text("LD_PRELOAD=%s%s%s", r->library, *old ? ":" : "", old));
-    putenv(text("SHMBRIDGE_LLVM_BASE=%s", r->base));
-    putenv(text("SHMBRIDGE_LLVM_URL=%s", url_of(r)));
-    putenv(text("SHMBRIDGE_LLVM_SOURCE=%s", shmb_compiler_source(r->command, false)));
-    putenv(text("SHMBRIDGE_LLVM_DEFAULTS="));
-    putenv(text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)parent, r->report));
+    *next++ = text("LD_PRELOAD=%s%s%s", r->library, *old ? ":" : "", old);
+    *next++ = text("SHMBRIDGE_LLVM_BASE=%s", shmb_channel_base);
+    *next++ = text("SHMBRIDGE_LLVM_URL=%s", url_of(r));
+    *next++ = text("SHMBRIDGE_LLVM_SOURCE=%s", shmb_compiler_source(r->command, false));
+    *next++ = text("SHMBRIDGE_LLVM_DEFAULTS=");
+    *next++ = text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)getpid(), report);
+    *next++ = text("SHMBRIDGE_LLVM_ENDS=1");
+    for (const char *const *one = shmb_cache_bypass; *one; one++) *next++ = text("%s", *one);
+    return made;
 }
 
 /* The command, asking. */
@@ -207,123 +207,37 @@ static char **asking(const struct run *r) {
         made[n++] = "-mllvm";
         made[n++] = text("%s", (*d)->advisor);
         made[n++] = "-mllvm";
-        made[n++] = text("%s%s.%s", (*d)->channel, r->base, (*d)->name);
+        made[n++] = text("%s%s.%s", (*d)->channel, shmb_channel_base, (*d)->name);
     }
     made[n++] = text("%s", shmb_clang_warned);
     memcpy(made + n, r->command + 1, words * sizeof *made);
     return made;
 }
 
-static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP};
-enum { FORWARDED_COUNT = sizeof FORWARDED / sizeof *FORWARDED };
-static volatile pid_t compiler;
-static volatile sig_atomic_t signalled;
-
-static void forward(int number) {
-    signalled = true;
-    if (compiler) kill(compiler, number);
-}
-
-/* Those that nohup and its like have told this process to ignore stay so. */
-static void forward_signals(void) {
-    struct sigaction old, new = {.sa_handler = forward};
-    for (int i = 0; i < FORWARDED_COUNT; i++)
-        if (sigaction(FORWARDED[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(FORWARDED[i], &new, NULL);
-}
-
-/* How the compiler ended, as waitpid says it. It gets SIGTERM when this process is killed. Signals
- * go to it, until it is reaped and its id may be another's. */
-static int run_compiler(const struct run *r) {
-    char **command = asking(r);
-    pid_t parent = getpid();
-    sigset_t forwarded, old;
-    siginfo_t ended;
-    int status = 0;
-    sigemptyset(&forwarded);
-    for (int i = 0; i < FORWARDED_COUNT; i++) sigaddset(&forwarded, FORWARDED[i]);
-    sigprocmask(SIG_BLOCK, &forwarded, &old);
-    if ((compiler = fork()) == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        sigprocmask(SIG_SETMASK, &old, NULL);
-        set_environment(r, parent);
-        if (getppid() == parent) execvp(command[0], command);
-        fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
-        _exit(NO_COMPILER);
-    }
-    if (compiler > 0) forward_signals();
-    sigprocmask(SIG_SETMASK, &old, NULL);
-    if (compiler < 0) give_up();
-    while (waitid(P_PID, (id_t)compiler, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) continue;
-    sigprocmask(SIG_BLOCK, &forwarded, NULL);
-    waitpid(compiler, &status, 0);
-    compiler = 0;
-    sigprocmask(SIG_SETMASK, &old, NULL);
-    return status;
-}
-
-/* Why a decision got no advice, or why none could; NULL: all is well. */
-static const char *failure_of(const struct run *r, int status) {
-    off_t size = lseek(r->report, 0, SEEK_END);
-    char *rest, *report = calloc((size_t)size + 1, 1);
-    if (!report || pread(r->report, report, (size_t)size, 0) < 0) return NULL;
-    if (status && !shmb_report_loaded(report, r->program))
-        return text("%s failed and had not loaded %s", r->command[0], r->library);
-    unsigned long long defaulted;
-    int why = 0;
-    for (char *line = strtok_r(report, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        if (sscanf(line, "%*s %*u %llu %*d %n", &defaulted, &why) == 1 && defaulted)
-            return line + why;
-    return NULL;
-}
-
 /* ---- The program ---- */
 
-/* Ends this process as the compiler ended, but without a core dump of its own. */
-static int end_as(int status) {
-    if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-    struct rlimit none;
-    getrlimit(RLIMIT_CORE, &none);
-    none.rlim_cur = 0;
-    setrlimit(RLIMIT_CORE, &none);
-    signal(WTERMSIG(status), SIG_DFL);
-    raise(WTERMSIG(status));
-    return 128 + WTERMSIG(status);
+/* After cmake --install alone there is no Python. Returns why it cannot be had. */
+static const char *become_python(const char *folder, char **words) {
+    char *python = text("%s/" PYTHON, folder);
+    execv(python, words);
+    return text("%s: %s: install the Python package: pip install shmbridge", python,
+                strerror(errno));
 }
 
-static bool prepare(struct run *r) {
-    uint64_t random;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) return false;
-    r->base = text("/tmp/shmbridge-%d-%016llx", (int)getpid(), (unsigned long long)random);
-    return (r->report = memfd_create("shmbridge-report", MFD_CLOEXEC)) >= 0;
-}
-
-/* The compiler without advice, or with --strict not at all. */
+/* There is no memory, or no process, for more; or no Python. */
 static int do_without(const struct run *r, const char *why) {
     if (!r->command || !*r->command || r->strict) {
         fprintf(stderr, "shmbridge: %s\n", why);
         return 1;
     }
-    if (shmb_build_failed(r->host ? r->host : PYTHON, false))
+    if (shmb_build_failed(r->host ? r->host : PYTHON, SHMB_BUILD_OTHER))
         fprintf(stderr, shmb_build_warning, why);
     execvp(*r->command, r->command);
     fprintf(stderr, "shmbridge: %s: %s\n", *r->command, strerror(errno));
     return NO_COMPILER;
 }
 
-/* There is no memory, or no process, for more. */
 static void give_up(void) { exit(do_without(&the_run, strerror(errno))); }
-
-/* After cmake --install alone there is no Python. why: the reason, if there is one that is not
- * this. */
-static int become_python(const struct run *r, const char *folder, char **words, const char *why) {
-    char *python = text("%s/" PYTHON, folder);
-    execv(python, words);
-    if (!why)
-        why = text("%s: %s: install the Python package: pip install shmbridge", python,
-                   strerror(errno));
-    return do_without(r, why);
-}
 
 /* Removes the file that -o names. Python also finds the names that clang chooses. */
 static void remove_output(char **command) {
@@ -334,22 +248,43 @@ static void remove_output(char **command) {
             unlink(word[1]);
 }
 
+/* With --strict nothing stays of what was compiled since then. */
+static int refuse(const struct run *r, const char *folder, char **words, long long began) {
+    size_t n = 0;
+    while (words[n]) n++;
+    char **all = calloc(n + 3, sizeof *all);
+    if (!all) give_up();
+    memcpy(all, words, 2 * sizeof *all);
+    all[2] = "--refused";
+    all[3] = text("%lld %s", began, shmb_run_why());
+    memcpy(all + 4, words + 2, (n - 2) * sizeof *all);
+    become_python(folder, all);
+    fprintf(stderr, "shmbridge: %s\n", shmb_run_why());
+    remove_output(r->command);
+    return 1;
+}
+
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
     struct run *r = &the_run;
     (void)argc;
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
-    if (!is_ours(r, argv, self)) return become_python(r, self, argv, NULL);
-    if (!shmb_build_asks(r->host, r->host, why))
-        return r->strict ? become_python(r, self, argv, why) : do_without(r, why);
-    if (!prepare(r)) return become_python(r, self, argv, NULL);
-    int status = run_compiler(r);
-    const char *failure = failure_of(r, status);
-    if (signalled || !failure) return end_as(status);
-    fcntl(r->report, F_SETFD, 0);
-    putenv(text("SHMBRIDGE_RUN_ENDED=%d %d", r->report, status));
-    int ended = become_python(r, self, argv, failure);
-    if (r->strict) remove_output(r->command);
-    return ended;
+    if (!is_ours(r, argv, self)) return do_without(r, become_python(self, argv));
+    int report = memfd_create("shmbridge-report", MFD_CLOEXEC);
+    if (report < 0) give_up();
+    shmb_run run = {.policy = r->host,
+                    .decisions = r->names,
+                    .defaults = "",
+                    .library = r->library,
+                    .compiler = r->command[0],
+                    .plain = r->command,
+                    .asking = asking(r),
+                    .variables = variables(r, report),
+                    .report = report,
+                    .strict = r->strict,
+                    .verbose = r->verbose};
+    int status = shmb_build_asks(r->host, r->host, why) ? shmb_run_end(&run, shmb_run_ask(&run))
+                                                        : shmb_run_without(&run, why, false);
+    return status < 0 ? refuse(r, self, argv, run.began) : shmb_end_as(status);
 }

@@ -38,6 +38,7 @@ BUILD_TOOLS = set(_texts(lib.shmb_build_tools))
 CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
 UNWARNED, WARNED = _text(lib.shmb_clang_unwarned), _text(lib.shmb_clang_warned)
 _NAME = re.compile(_text(lib.shmb_compiler_name))  # groups 2 and 5: kind and version
+CHANNEL_BASE = _text(lib.shmb_channel_base)
 # Adds LLVM's own decision to the inliner's features, from LLVM 22 on.
 INCLUDE_DEFAULT = "-inliner-interactive-include-default"
 OPT_PASSES = "-passes=scc-oz-module-inliner"  # opt runs no inliner unless told
@@ -131,39 +132,33 @@ def preloads(compiler: str, launchers: Iterable[str] = ()) -> bool:
     )
 
 
-def loaded(report: str, compiler: str) -> bool:
-    """Does a report of the preloaded library say that it got into this compiler?"""
-    path = _program(compiler)
-    return bool(path and lib.shmb_report_loaded(report.encode(), path))
-
-
-def streams_of(kind: str, words: Sequence[str]) -> tuple[bool, bool]:
-    """Does a compiler with these arguments read its standard input, and write its product to
-    standard output?"""
+def reads_stdin(kind: str, words: Sequence[str]) -> bool:
+    """Does a compiler with these arguments read its standard input?"""
     named = [word for before, word in pairwise(["", *words]) if before != "-o"]
-    outputs = {*_behind("-o", words)}
-    outputs |= {word[2:] for word in words if word.startswith("-o") and len(word) > 2}
-    if kind in ("opt", "llc"):
-        reads = not sys.stdin.isatty() and not any(map(os.path.isfile, named))
-        return reads or "-" in named, outputs <= {"-"}
-    return "-" in named, "-" in outputs
+    alone = kind in ("opt", "llc") and not any(map(os.path.isfile, named))
+    return "-" in named or (alone and not sys.stdin.isatty())
 
 
-def remove_outputs(kind: str, command: Sequence[str]) -> list[str]:
-    """Removes the files that this command has made, and returns their names."""
+def remove_outputs(kind: str, command: Sequence[str], began: int) -> list[str]:
+    """Removes the files that this command has made since then, in nanoseconds, and returns their
+    names."""
     compiler, *words = command
     made = _behind("-o", words)
-    if kind == "clang":  # which prints its steps, each with its output
-        made = [output for step in steps(command) for output in _behind("-o", step)]
+    if kind == "clang":  # which prints its steps, each with the names of all its files
+        named = [word for step in steps(command) for word in step]
+        made += [*named, *(word.partition("=")[2] for word in named)]
     elif kind == "rustc" and not made:
         folders = _behind("--out-dir", words)
         names = _printed([compiler, "--print=file-names", *words]).split("\n")
         made = [os.path.join(*folders[-1:], name) for name in names if name]
     elif kind == "ld.lld" and not made:
         made = ["a.out"]
-    removed = [name for name in dict.fromkeys(made) if os.path.isfile(name)]
-    for name in removed:
-        os.remove(name)
+    removed = []
+    for name in dict.fromkeys(made):
+        with contextlib.suppress(OSError):
+            if os.path.isfile(name) and os.stat(name).st_mtime_ns > began:
+                os.remove(name)
+                removed.append(name)
     return removed
 
 

@@ -4,7 +4,6 @@ the environment."""
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,15 +24,13 @@ class Count:
     status: int = 0  # the first one's
     why: str = ""
 
+    def line(self) -> str:
+        """As a report has it."""
+        why = " ".join(self.why.split())
+        return f"{self.decision} {self.asked} {self.defaulted} {self.status} {why}\n"
 
-def new_base() -> str:
-    """The prefix of channels' paths, at which no file is ever created."""
-    return f"/tmp/shmbridge-{os.getpid()}-{secrets.token_hex(8)}"
 
-
-def environment(
-    url: str, base: str, report: str, defaults: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def environment(url: str, report: str, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that make a compiler ask at this URL, and append to the file `report` what it
     was asked. Errors: ShmbridgeError."""
     library = _config.preload()
@@ -45,7 +42,7 @@ def environment(
     old = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     return {
         "LD_PRELOAD": ":".join([str(library), *(path for path in old if path != str(library))]),
-        "SHMBRIDGE_LLVM_BASE": base,
+        "SHMBRIDGE_LLVM_BASE": compilers.CHANNEL_BASE,
         "SHMBRIDGE_LLVM_URL": url,
         "SHMBRIDGE_LLVM_DEFAULTS": ",".join(
             f"{key}={value}" for key, value in (defaults or {}).items()
@@ -69,37 +66,27 @@ def counts_of(report: str) -> list[Count]:
     return found
 
 
-def read_report(file: int) -> str:
-    """The text of a report so far."""
-    return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
-
-
 class Preload:
     """Channels that are runners inside the compiler: the environment that configures them, and two
-    unnamed files: the compilers' reports, and the number of remaining questions."""
+    unnamed files: the compilers' reports, and the number of remaining questions. The compiler ends
+    where a decision gets neither advice nor a default."""
 
     def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
-        self._base = new_base()
         self._report = os.memfd_create("shmbridge-report")
         self._limit = os.memfd_create("shmbridge-limit")
-        self.environment = environment(
-            url, self._base, f"/proc/{os.getpid()}/fd/{self._report}", defaults
-        )
+        self.environment = environment(url, f"/proc/{os.getpid()}/fd/{self._report}", defaults)
+        self.environment["SHMBRIDGE_LLVM_ENDS"] = "1"
         if limit is not None:
             os.write(self._limit, questions_left(limit))
             self.environment["SHMBRIDGE_LLVM_LIMIT"] = f"/proc/{os.getpid()}/fd/{self._limit}"
 
     def base(self, decision: str) -> str:
         """The path of a decision's channel, without .in and .out. No file is there."""
-        return f"{self._base}.{decision}"
+        return f"{compilers.CHANNEL_BASE}.{decision}"
 
-    def counts(self) -> list[Count]:
-        """What was asked so far, for each channel that was closed."""
-        return counts_of(read_report(self._report))
-
-    def loaded(self, compiler: str) -> bool:
-        """Has the compiler loaded the library?"""
-        return compilers.loaded(read_report(self._report), compiler)
+    def report(self) -> str:
+        """What the library has reported so far."""
+        return os.pread(self._report, os.fstat(self._report).st_size, 0).decode(errors="replace")
 
     def close(self) -> None:
         """Removes the files."""

@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from shmbridge import _config
 from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
 from shmbridge.cli._run import compiler_command
-from shmbridge.cli._run.attempt import Attempt, Build, launched, summary
-from shmbridge.cli._run.compiler import Signals, Streams, die_of
+from shmbridge.cli._run.compiler import ending_by_signals
 from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import REQUEST_BYTES, Policy
 from shmbridge.cli._text import Lines, one_line
@@ -140,6 +140,8 @@ class Options:
         "--flags-for",
         type=click.Choice(list(compilers.MAKES)),
     )
+    # From cdef/launcher, which has printed nothing: when it began to compile, and what failed.
+    refused: str = option("", "--refused", default="", hidden=True)
     verbose: bool = option(
         "Always print how many decisions of each kind the policy made, and where it failed.",
         "-v",
@@ -200,49 +202,58 @@ class Options:
 
 
 class Compilation:
-    """One command, compiled with the policy, and again without it if that fails."""
+    """One command, compiled with the policy, and again without it if that fails: what asks is
+    prepared here, and cdef/src/command/run.h does the rest."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        policy = options.connect or options.function or str(options.onnx)
-        self._build = Build(policy, options.connect)
-        self._signals, self._streams = Signals(), Streams()
+        self._policy_name = options.connect or options.function or str(options.onnx)
+        self._kept = list[Any]()  # what the run points to
+        self._run = ffi.new("shmb_run *")
+        self._set(policy=self._policy_name, decisions=",".join(options.decisions))
+        self._set(defaults=",".join(f"{key}={value}" for key, value in options.defaults.items()))
+        self._set(compiler=options.words[0], plain=options.command)
+        self._run.strict, self._run.verbose = options.strict, options.verbose
+
+    def _set(self, **fields: str | Sequence[str]) -> None:
+        for name, value in fields.items():
+            words = [value] if isinstance(value, str) else value
+            texts = [ffi.new("char[]", os.fsencode(word)) for word in words]
+            all_of_them = ffi.new("char *[]", [*texts, ffi.NULL])
+            setattr(self._run, name, texts[0] if isinstance(value, str) else all_of_them)
+            self._kept += [all_of_them, *texts]
 
     def run(self) -> int:
-        """The compiler's status; negative: the signal that ended it."""
-        options = self._options
-        attempt, late = None, False
-        with self._signals.forwarded(), ExitStack() as stack:
+        """How the compiler ended, as os.wait says it."""
+        with ending_by_signals(), ExitStack() as stack:
             try:
-                attempt = launched(options.words[0]) or self._ask(stack)
-                defaults = () if options.strict else options.defaults
-                failed = attempt.failure(options.words[0], defaults)
-                why, late = "" if self._signals.passed_on else failed, attempt.late
+                channel, explain = self._prepare(stack)
             except InvalidError:
                 raise
             except Exception as error:
-                attempt, why, late = None, one_line(error), isinstance(error, DeadlineError)
-            stack.close()
-            if why and options.strict:
-                made = compilers.remove_outputs(options.like, options.words) if attempt else []
-                removed = f"; removed {', '.join(made)}" if made else ""
-                raise click.ClickException(f"{why}{removed}")
-            if attempt and not why:
-                status = self._keep(attempt)
+                why, late = one_line(error), isinstance(error, DeadlineError)
+                stack.close()
+                ended = lib.shmb_run_without(self._run, why.encode(), late)
             else:
-                status = self._compile_plainly(attempt, why, late)
-            self._streams.deliver(status)
-        return status
+                asked = lib.shmb_run_ask(self._run)
+                lines = [explain(line) for line in channel.report().splitlines(True)]
+                stack.close()
+                os.write(self._run.report, "".join(lines).encode())
+                ended = lib.shmb_run_end(self._run, asked)
+        if ended < 0:
+            refuse(self._options, ffi.string(lib.shmb_run_why()).decode(), self._run.began)
+        return int(ended)
 
-    def _ask(self, stack: ExitStack) -> Attempt:
-        """Compiles with the policy; what that needs is on the stack."""
+    def _prepare(self, stack: ExitStack) -> tuple[Pipes | Preload, Callable[[str], str]]:
+        """Starts what the compiler asks, which is on the stack: the channel, and what explains a
+        line of its report."""
         options = self._options
         launchers, words = options.split
         like = options.like
         wanted = compilers.asked_of(like, options.decisions)
         if missing := compilers.unasked(like, words[1:], wanted):
             click.echo(f"shmbridge: {missing}", err=True)
-        self._build.check()
+        check_build(self._policy_name, options.connect)
         name, explain = self._policy(like, stack)
         deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
         url = with_options(name, **deadline)
@@ -257,13 +268,15 @@ class Compilation:
         bases = {decision: channel.base(decision) for decision in wanted}
         limited = options.limit is not None and compilers.tells_default(words[0])
         tells = options.include_default or limited
-        asking = [*launchers, *compilers.with_flags(words, like, bases, tells, piped)]
-        environment = {**os.environ, **compilers.CACHE_BYPASS, **channel.environment}
-        environment["SHMBRIDGE_LLVM_SOURCE"] = compilers.source_of(words, or_output=False)
-        self._streams.keep(*compilers.streams_of(like, words[1:]))
-        status = self._signals.run(asking, environment, **self._streams.rewound())
-        counts = [replace(c, why=explain(c.why)) for c in channel.counts()]
-        return Attempt(status, counts, channel.loaded(words[0]))
+        self._set(asking=[*launchers, *compilers.with_flags(words, like, bases, tells, piped)])
+        variables = {**compilers.CACHE_BYPASS, **channel.environment}
+        variables["SHMBRIDGE_LLVM_SOURCE"] = compilers.source_of(words, or_output=False)
+        self._set(variables=[f"{key}={value}" for key, value in variables.items()])
+        if not piped:
+            self._set(library=str(_config.preload()))
+        self._run.report = os.memfd_create("shmbridge-report")
+        self._run.reads_stdin = compilers.reads_stdin(like, words[1:])
+        return channel, explain
 
     def _policy(self, like: str, stack: ExitStack) -> tuple[str, Callable[[str], str]]:
         """The name or URL of the policy's host, and what explains its errors."""
@@ -280,20 +293,19 @@ class Compilation:
         stack.callback(policy.close)
         return policy.name, policy.explain
 
-    def _keep(self, attempt: Attempt) -> int:
-        """Keeps the policy's object."""
-        options = self._options
-        lacking = any(count.defaulted for count in attempt.counts)  # --default made these
-        if (lacking and self._build.is_first_failure(attempt.late)) or options.verbose:
-            click.echo(f"shmbridge: {summary(attempt.counts, options.decisions)}", err=True)
-        return attempt.status
 
-    def _compile_plainly(self, attempt: Attempt | None, why: str, late: bool) -> int:
-        if self._build.is_first_failure(late) or self._options.verbose:
-            click.echo(ffi.string(lib.shmb_build_warning).decode() % why, err=True, nl=False)
-        if attempt and not attempt.status:
-            self._streams.keep_errors()
-        return self._signals.run(self._options.command, os.environ, **self._streams.rewound())
+def check_build(policy: str, url: str | None) -> None:
+    """Raises ShmbridgeError when asking is pointless: there is no host, or it failed a moment
+    ago."""
+    why = ffi.new("char[]", lib.SHMB_WHY_BYTES)
+    if not lib.shmb_build_asks(policy.encode(), ffi.NULL if url is None else url.encode(), why):
+        raise ShmbridgeError(ffi.string(why).decode(errors="replace"))
+
+
+def refuse(options: Options, why: str, began: int) -> NoReturn:
+    """Removes what was compiled since then, and fails."""
+    made = compilers.remove_outputs(options.like, options.words, began) if began else []
+    raise click.ClickException(why + (f"; removed {', '.join(made)}" if made else ""))
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -314,12 +326,12 @@ def run(options: Options) -> None:
     with -flto ask, too. opt gets an inliner pass unless you pass -passes. With --pipes, rustc gets
     -Ccodegen-units=1, because threads cannot share the pipes.
     """
+    if options.refused:
+        began, _, why = options.refused.partition(" ")
+        refuse(options, why, int(began))
     options.check()
     if shutil.which(options.words[0]) is None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
-    status = Compilation(options).run()
-    if status < 0:
-        die_of(-status)
-    raise SystemExit(status)
+    raise SystemExit(lib.shmb_end_as(Compilation(options).run()))

@@ -140,7 +140,6 @@ class Task:
         self._limit = limit
         limited = limit is not None and compilers.tells_default(self.words[0])
         self._tells_default = include_default or limited
-        self._base = preload.new_base()
         self._baselines = Baselines(baselines)
         self._broken = set[Module]()  # that do not compile without advice
         self._version = ""
@@ -239,8 +238,8 @@ class Task:
         """The words and variables that make a compiler ask."""
         if not self._kind:
             return words, {"SHMBRIDGE_URL": url}
-        bases = {decision: f"{self._base}.{decision}" for decision in self._decisions}
-        there = preload.environment(url, self._base, f"{folder}/report", self._defaults)
+        bases = {decision: f"{compilers.CHANNEL_BASE}.{decision}" for decision in self._decisions}
+        there = preload.environment(url, f"{folder}/report", self._defaults)
         if self._limit is not None:
             there["SHMBRIDGE_LLVM_LIMIT"] = f"{folder}/limit"
         words = compilers.with_flags(words, self._kind, bases, self._tells_default, pipes=False)

@@ -1,6 +1,7 @@
 """What LLVM's compilers are told: flags, defaults, links, and which compiler is which."""
 
 import io
+import os
 import subprocess
 from pathlib import Path
 
@@ -251,28 +252,25 @@ def test_defaults_that_may_not(default):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "reads", "writes"),
+    ("kind", "words", "reads"),
     [
-        ("clang", "-c x.c -o x.o", False, False),
-        ("clang", "-x c - -c -o x.o", True, False),
-        ("clang", "-S x.c -o -", False, True),
-        ("clang", "-S x.c -o-", False, True),
-        ("opt", f"{__file__} -o x.bc", False, False),
-        ("opt", f"{__file__} -S", False, True),
-        ("llc", "- -o x.o", True, False),
+        ("clang", "-c x.c -o x.o", False),
+        ("clang", "-x c - -c -o x.o", True),
+        ("clang", "-S x.c -o -", False),
+        ("opt", f"{__file__} -o x.bc", False),
+        ("llc", "- -o x.o", True),
+        ("llc", "-o x.o", True),
     ],
 )
-def test_standard_streams_that_a_compiler_uses_are_recognised(
-    kind, words, reads, writes, monkeypatch
-):
+def test_compiler_that_reads_its_standard_input_is_recognised(kind, words, reads, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert compilers.streams_of(kind, words.split()) == (reads, writes)
+    assert compilers.reads_stdin(kind, words.split()) == reads
 
 
 @pytest.mark.parametrize(
     ("kind", "words", "made"),
     [
-        ("clang", "-c x.c", ["x.o", "a b.o"]),
+        ("clang", "-c x.c", ["x.o", "a b.o", "x.su", "x.gcno"]),
         ("rustc", "x.rs", ["x"]),
         ("rustc", "x.rs --out-dir d", ["d/x"]),
         ("rustc", "x.rs -o y", ["y"]),
@@ -283,11 +281,16 @@ def test_standard_streams_that_a_compiler_uses_are_recognised(
 def test_outputs_of_a_command_are_removed(kind, words, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
-    files = [Path(name) for name in ("x.o", "a b.o", "x", "d/x", "y", "a.out", "x.s", "x.c")]
+    names = ("x.o", "a b.o", "x.su", "x.gcno", "x", "d/x", "y", "a.out", "x.s", "x.c", "old.su")
+    files = [Path(name) for name in names]
     for file in files:
         file.touch()
-    printed = {"clang": ' "cc1" "-o" "x.o"\n "cc1" "-o" "a b.o" "x.c"', "rustc": "x"}.get(kind, "")
+    for earlier in files[-2:]:
+        os.utime(earlier, ns=(1, 1))
+    steps = """ "cc1" "-o" "x.o" "-stack-usage-file" "old.su"
+ "cc1" "-o" "a b.o" "x.c" "-stack-usage-file" "x.su" "-coverage-notes-file=x.gcno\""""
+    printed = {"clang": steps, "rustc": "x"}.get(kind, "")
     Path(kind).write_text(f"#!/bin/sh\necho '{printed}'\n")
     Path(kind).chmod(0o755)
-    assert compilers.remove_outputs(kind, [f"./{kind}", *words.split()]) == made
+    assert compilers.remove_outputs(kind, [f"./{kind}", *words.split()], 1) == made
     assert [str(file) for file in files if not file.exists()] == made

@@ -33,7 +33,7 @@ def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     # -v shows what the policy raised, and advice that does not fit; llvm.c checks the rest
     assert outcome.status == 0 and ("Traceback" in outcome.stderr) == (policy == "throws")
     assert bool(outcome.stderr) == (policy != "wild")
-    assert outcome.asked == outcome.defaulted > 100
+    assert outcome.defaulted == 1 and outcome.asked < 100  # its end is at the first of them
     expect_plain_object(version, tmp_path)
 
 
@@ -45,6 +45,30 @@ def test_eviction_that_the_mask_forbids_leaves_the_plain_compilers_object(
     assert outcome.status == 0
     assert outcome.asked >= outcome.defaulted > 0
     expect_plain_object(version, tmp_path)
+
+
+NEVER_CALLED = """
+extern "C" void never() __attribute__((error("out of range")));
+inline int at(const int *p, int i) { if (i >= 4) never(); return p[i]; }
+int f(const int *p) { return at(p, 1) + at(p, 2); }
+"""
+
+
+@each_once
+@pytest.mark.parametrize("flags", [[], ["-Werror"]], ids=str)
+def test_advice_that_clang_cannot_compile_leaves_the_plain_compilers_object(
+    flags, version, shmbridge_run, tmp_path
+):
+    """Plain clang inlines the call, and so never compiles what must not be called."""
+    needs(f"clang-{version}")
+    (tmp_path / "at.cpp").write_text(NEVER_CALLED)
+    command = [f"clang-{version}", "-O2", "-c", *flags, tmp_path / "at.cpp", SOURCES / "more.c"]
+    outcome = shmbridge_run("inline", "advise", *command)
+    made = {name: (tmp_path / name).read_bytes() for name in ("at.o", "more.o")}
+    plain = subprocess.run(list(map(str, command)), cwd=tmp_path, stderr=-1, text=True, check=True)
+    assert (outcome.status, outcome.stderr.count("\n")) == (0, plain.stderr.count("\n") + 1)
+    assert "failed with the policy's advice" in outcome.stderr
+    assert made == {name: (tmp_path / name).read_bytes() for name in made}
 
 
 @each_once

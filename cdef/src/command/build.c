@@ -64,9 +64,11 @@ const char *shmb_build_cache(void) {
  * warned again. */
 struct note {
     uint64_t build;
-    int64_t late; /* when the policy was late last, 0: never */
+    int64_t late;    /* when the policy was late last, 0: never */
+    int64_t useless; /* when it gave no advice last */
+    uint64_t times;  /* how often in a row */
 };
-enum { NOTES = 64, LATE_SECONDS = 60 };
+enum { NOTES = 64, REST_SECONDS = 60, USELESS_TIMES = 3 };
 
 static uint64_t hash(uint64_t h, const void *bytes, size_t size) { /* FNV-1a */
     for (const uint8_t *at = bytes; size--; at++) h = (h ^ *at) * 0x100000001b3;
@@ -119,22 +121,34 @@ static bool read_note(int fd, const char *policy, struct note *out) {
     return ours;
 }
 
-bool shmb_build_failed(const char *policy, bool late) {
+static bool write_note(int fd, const struct note *n) {
+    return pwrite(fd, n, sizeof *n, place_of(n)) == sizeof *n;
+}
+
+bool shmb_build_failed(const char *policy, enum shmb_build_failure kind) {
     struct note n;
     int fd = open_notes(O_CREAT);
     bool known = read_note(fd, policy, &n);
-    if (late) n.late = shmb_clock_ns();
-    known &= pwrite(fd, &n, sizeof n, place_of(&n)) == sizeof n;
+    if (kind == SHMB_BUILD_LATE) n.late = shmb_clock_ns();
+    if (kind == SHMB_BUILD_USELESS) n.useless = shmb_clock_ns(), n.times++;
+    known &= write_note(fd, &n);
     if (fd >= 0) close(fd);
     return !known;
 }
 
-static bool was_late(const char *policy) {
+void shmb_build_worked(const char *policy) {
     struct note n;
     int fd = open_notes(0);
-    read_note(fd, policy, &n);
+    bool known = read_note(fd, policy, &n);
+    if (known && n.times) {
+        n.times = 0;
+        write_note(fd, &n);
+    }
     if (fd >= 0) close(fd);
-    return n.late && shmb_clock_ns() - n.late < (int64_t)LATE_SECONDS * SECOND_NS;
+}
+
+static bool within_rest(int64_t time) {
+    return time && shmb_clock_ns() - time < (int64_t)REST_SECONDS * SECOND_NS;
 }
 
 /* ---- Before a compilation ---- */
@@ -143,17 +157,21 @@ bool shmb_build_asks(const char *policy, const char *url, char why[SHMB_WHY_BYTE
     static const double moment = 0.05;
     const char *scheme = url ? strstr(url, "://") : NULL;
     bool local = url && (!scheme || strncmp(url, "shm://", 6) == 0);
-    if (!local) {
-        if (!was_late(policy)) return true;
-        snprintf(why, SHMB_WHY_BYTES, "the policy was late less than %d s ago", LATE_SECONDS);
+    struct note n;
+    int fd = open_notes(0);
+    read_note(fd, policy, &n);
+    if (fd >= 0) close(fd);
+    bool late = within_rest(n.late), useless = n.times >= USELESS_TIMES && within_rest(n.useless);
+    if (useless || (late && !local)) {
+        snprintf(why, SHMB_WHY_BYTES, "the policy %s less than %d s ago",
+                 useless ? "gave no advice to the files compiled" : "was late", REST_SECONDS);
         return false;
     }
-    if (strstr(url, "connect_timeout=")) return true;
+    if (!local || strstr(url, "connect_timeout=")) return true;
     double timeout;
     shmb_runner *r;
     shmb_status status = shmb_open_slice(url, NULL, moment, &timeout, &r);
     snprintf(why, SHMB_WHY_BYTES, "%s", shmb_error_message(r));
     shmb_close(r);
-    if (status == SHMB_OK || status == SHMB_BUSY) return true;
-    return status == SHMB_TIMEOUT && !was_late(policy);
+    return status == SHMB_OK || status == SHMB_BUSY || (status == SHMB_TIMEOUT && !late);
 }

@@ -19,6 +19,7 @@ const shmb_llvm_decision shmb_llvm_decisions[] = {
 const char shmb_compiler_name[] =
     "(.+-)?(clang|opt|llc|rustc|ld[.]lld)([+][+])?(-([0-9]+)([.][0-9]+)*)?";
 
+const char shmb_channel_base[] = "/dev/null/shmbridge";
 const char shmb_clang_unwarned[] = "--start-no-unused-arguments";
 const char shmb_clang_warned[] = "--end-no-unused-arguments";
 

@@ -14,6 +14,10 @@ typedef struct shmb_llvm_decision {
 
 extern const shmb_llvm_decision shmb_llvm_decisions[];
 
+/* The prefix of the channels inside a compiler. There never is such a file, and it is always the
+ * same, because objects may record the command line. */
+extern const char shmb_channel_base[];
+
 /* A compiler's whole name, as a regular expression of POSIX and of Python. Groups 2 and 5: its kind
  * and its version. */
 extern const char shmb_compiler_name[];

@@ -18,9 +18,9 @@ from shmbridge._llvm.preload import Count
 from shmbridge._native import ffi, lib
 from shmbridge.cli._run.compiler import FORWARDED
 from shmbridge.cli._run.policy import FORK, end
-from shmbridge.errors import ShmbridgeError, raise_status, undone_by
+from shmbridge.errors import raise_status, undone_by
 
-FOREVER_NS = 2**62
+LOOK_NS = 20_000_000
 
 
 class Pipes:
@@ -41,6 +41,7 @@ class Pipes:
         limit: int | None,
         label: str,
     ) -> None:
+        self._defaults = defaults
         self.folder = Path(tempfile.mkdtemp(prefix="shmbridge-"))
         self.decisions = decisions
         read_end, self._write_end = FORK.Pipe(duplex=False)
@@ -77,19 +78,26 @@ class Pipes:
         return text.decode(errors="replace")
 
     def _serve(self) -> None:
-        self._stuck = lib.shmb_pipe_server_run(self._server, FOREVER_NS) != 0
-        if self._stuck:
-            lib.shmb_pipe_server_close(self._server)  # the guard ends those with a pipe open
+        """Until close(), or until what is compiled will be discarded: then the guard ends those
+        with a pipe open."""
+        status = lib.SHMB_TIMEOUT
+        while status == lib.SHMB_TIMEOUT and not self._is_useless():
+            status = lib.shmb_pipe_server_run(self._server, LOOK_NS)
+        if status:
+            self._stuck = status != lib.SHMB_TIMEOUT
+            lib.shmb_pipe_server_close(self._server)
             self._write_end.close()
+
+    def _is_useless(self) -> bool:
+        counts = self.counts()
+        return any(count.defaulted and count.decision not in self._defaults for count in counts)
 
     def base(self, decision: str) -> str:
         """The path of a decision's pipes, without .in and .out."""
         return str(self.folder / decision)
 
     def counts(self) -> list[Count]:
-        """What was asked so far. ShmbridgeError: a compiler could not be answered."""
-        if self._stuck:
-            raise ShmbridgeError(self._reason())
+        """What was asked so far."""
         info, counts = ffi.new("shmb_conversation_info *"), []
         for line, decision in enumerate(self.decisions):
             lib.shmb_pipe_server_info(self._server, line, info)
@@ -97,15 +105,21 @@ class Pipes:
             counts.append(Count(decision, info.asked, info.defaulted, info.status, why))
         return counts
 
-    def loaded(self, compiler: str) -> bool:
-        """Pipes need no library in the compiler."""
-        return True
-
-    def close(self) -> None:
-        """No compiler is left: ends the thread, and removes the folder."""
+    def report(self) -> str:
+        """Ends the thread, since no compiler is left: what was asked, as the preloaded library says
+        it."""
         if self._thread:
             lib.shmb_pipe_server_stop(self._server)
             self._thread.join()
+            self._thread = None
+        counts = self.counts()
+        if self._stuck:
+            counts.append(Count(self.decisions[0], 1, 1, lib.SHMB_SYSTEM, self._reason()))
+        return "".join(count.line() for count in counts)
+
+    def close(self) -> None:
+        """Ends the thread, and removes the folder."""
+        self.report()
         shutil.rmtree(self.folder, ignore_errors=True)
         end(self._guard, self._write_end)
         lib.shmb_pipe_server_free(self._server)
@@ -122,13 +136,37 @@ def _guard(folder: Path, read_end: Connection, write_end: Connection) -> None:
     # is gone.
     held = [os.open(pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in folder.iterdir()]
     shutil.rmtree(folder, ignore_errors=True)
-    for _ in range(2):  # the second time: who was about to wait
-        for process in Path("/proc").glob("[0-9]*"):
+    # The second time: who was about to wait. LLVM removes its temporary files at the first signal.
+    # Who started these gets it first: clang's driver would write a reproducer of their crash.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in [pid for holder in _holders(folder) for pid in _started_by(holder)]:
             with contextlib.suppress(OSError):
-                if int(process.name) != os.getpid() and any(
-                    os.readlink(fd).startswith(f"{folder}/") for fd in (process / "fd").iterdir()
-                ):
-                    os.kill(int(process.name), signal.SIGKILL)
+                os.kill(pid, number)
         time.sleep(0.1)
     for pipe in held:
         os.close(pipe)
+
+
+def _holders(folder: Path) -> list[int]:
+    """The processes that have a file of this folder open."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            files = [os.readlink(fd) for fd in (process / "fd").iterdir()]
+            if any(file.startswith(f"{folder}/") for file in files):
+                found.append(int(process.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def _started_by(pid: int) -> list[int]:
+    """The process, after those between it and the one that started the guard."""
+    chain = [pid]
+    with contextlib.suppress(OSError):
+        while (parent := _parent(chain[0])) not in (0, 1, os.getppid()):
+            chain.insert(0, parent)
+        return chain if parent == os.getppid() else [pid]
+    return [pid]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -156,13 +156,17 @@ class Policy:
             host.serve(model, record=log)
         atexit._run_exitfuncs()
 
-    def explain(self, why: str) -> str:
-        """Why a question got no advice, for the user who chose the policy."""
+    def explain(self, line: str) -> str:
+        """A line of a report whose reason is for the user who chose the policy."""
+        *counts, why = line.split(" ", 4)
+        if counts[-1] == "0":
+            return line
         of_bridge = self.name in why or why.startswith("the host ")
         if of_bridge:  # it may have closed its bridge and be about to end
             self._process.join(GRACE)
         ended = of_bridge and self._process.exitcode is not None
-        return self._ending() if ended else in_words_of_run(why, self.name)
+        why = f"{self._ending()}\n" if ended else in_words_of_run(why, self.name)
+        return " ".join([*counts, why])
 
     def _ending(self) -> str:
         return f"the policy process ended ({ending(self._process.exitcode or 0)})"

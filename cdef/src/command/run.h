@@ -1,0 +1,35 @@
+/* A compilation that asks a policy, and again without it where the policy, or what it advised, is
+ * why it failed: what `shmbridge run` decides, for cdef/launcher and, through cffi, for Python. */
+#ifndef SHMB_RUN_H
+#define SHMB_RUN_H
+
+#include <stdbool.h>
+
+/* All is the caller's, and lives as long as the run. Lists end with NULL. */
+typedef struct shmb_run {
+    const char *policy;     /* as the user named it, for the notes of a build */
+    const char *decisions;  /* what is asked: "inline,evict" */
+    const char *defaults;   /* the user's advice for want of the policy's: "inline=0" */
+    const char *library;    /* the preloaded one; NULL: there are pipes */
+    const char *compiler;   /* its name, as it stands in the commands */
+    char *const *plain;     /* the command as it was given */
+    char *const *asking;    /* the same, with what makes the compiler ask */
+    char *const *variables; /* NAME=value, for that one */
+    int report;             /* the file in which the compiler says what it was asked */
+    bool reads_stdin, strict, verbose;
+    long long began; /* out: when it was started, as files' times have it, in nanoseconds */
+} shmb_run;
+
+/* Compiles and asks. Returns how that ended, as waitpid does; -1, with errno: it did not start. */
+int shmb_run_ask(shmb_run *r);
+/* What came of it, once the report is complete: keeps what was made, or compiles plainly. Returns
+ * how that ended, as waitpid does; -1: strict forbids it, and shmb_run_why says what. */
+int shmb_run_end(shmb_run *r, int asked);
+/* Compiles plainly because nothing can be asked. late: the policy was. Returns as shmb_run_end. */
+int shmb_run_without(shmb_run *r, const char *why, bool late);
+const char *shmb_run_why(void);
+/* Ends this process as a compiler ended that a signal ended, but without a core dump of its own;
+ * else returns its exit status. */
+int shmb_end_as(int status);
+
+#endif

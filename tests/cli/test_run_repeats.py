@@ -1,0 +1,114 @@
+"""When `shmbridge run` compiles a second time, without the policy, and what its user then sees: all
+of it, and nothing else, is plain clang's."""
+
+import os
+import pty
+import signal
+import subprocess
+
+import pytest
+from support.run import CONNECT, PYTHON, SHMBRIDGE
+
+ASKED = 'echo "asking 0 0 0 inline" >> $SHMBRIDGE_LLVM_REPORT'
+ADVISED = 'echo "inline 2 0 0 " >> $SHMBRIDGE_LLVM_REPORT'
+PLAINLY = 'test -z "$SHMBRIDGE_LLVM_REPORT" && { echo plain; echo "plain:" >&2; exit %d; }; '
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU]
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.fixture(params=[SHMBRIDGE, PYTHON], ids=["native", "python"])
+def run(request, compiler, tmp_path):
+    """run(script, *options, plain=0): how a run ended whose compiler does that when it asks, and
+    else prints "plain" and ends with that status."""
+
+    def go(script, *options, plain=0, words=("-c", "a.c"), **more):
+        program = compiler(PLAINLY % plain + script)
+        command = [request.param, "run", "--llvm", "inline", *CONNECT, *options, "--", program]
+        more = {"capture_output": True, **more}
+        done = subprocess.run([*command, *words], cwd=tmp_path, text=True, timeout=60, **more)
+        return done.returncode, done.stdout, done.stderr
+
+    return go
+
+
+@pytest.mark.parametrize("asked", [ASKED, ADVISED])
+@pytest.mark.parametrize("end", ["exit 1", "exit 134", "kill -SEGV $$", "kill -ABRT $$"])
+def test_failure_after_a_question_is_the_advices_if_plain_clang_succeeds(asked, end, run):
+    status, out, err = run(f"{asked}; echo asking; echo 'a.c: error' >&2; {end}")
+    assert (status, out) == (0, "plain\n")
+    assert err.startswith("plain:\nshmbridge: ") and "failed with the policy's advice" in err
+    assert err.count("\n") == 2
+
+
+def test_failure_that_is_the_users_is_told_once_and_in_plain_clangs_words(run):
+    script = f"{ADVISED}; echo asking; echo 'a.c: error' >&2; exit 1"
+    assert run(script, plain=3) == (3, "plain\n", "plain:\n")
+
+
+@pytest.mark.parametrize("end", ["exit 1", "exit 134"])
+def test_failure_that_nothing_was_asked_before_is_the_compilers_and_costs_no_more(end, run):
+    status = int(end.split()[1])
+    assert run(f"echo out; echo 'a.c: error' >&2; {end}") == (status, "out\n", "a.c: error\n")
+
+
+@pytest.mark.parametrize("number", [*STOPS, signal.SIGKILL])
+def test_compiler_that_somebody_ended_is_not_started_again(number, run):
+    status, out, _ = run(f"{ADVISED}; echo asking; kill -{int(number)} $$; sleep 9")
+    assert (status, out) == (-number, "asking\n")
+    status, out, _ = run(f"{ADVISED}; echo asking; exit {128 + number}")
+    assert (status, out) == (128 + number, "asking\n")
+
+
+@pytest.mark.parametrize("flag", ["-enable-ml-inliner=release", "--start-no-unused-arguments"])
+def test_compiler_that_rejects_a_flag_compiles_plainly_and_the_flag_is_named(flag, run):
+    status, out, err = run(f"echo \"Unknown command line argument '{flag}'\" >&2; exit 1")
+    assert (status, out, err.count("\n")) == (0, "plain\n", 2)
+    assert f"does not know {flag.partition('=')[0].replace('--', '-')}" in err
+
+
+def test_reproducers_of_a_crash_are_kept_and_named_for_each_file(run, tmp_path):
+    script = tmp_path / "crash.sh"
+    script.touch()
+    crash = f"{ADVISED}; echo 'clang: note: diagnostic msg: {script}' >&2; exit 134"
+    for _ in range(2):
+        status, _, err = run(crash)
+        assert (status, script.exists(), f"see {script}" in err) == (0, True, True), err
+
+
+def test_warnings_of_what_is_kept_are_shown_in_their_order(run):
+    script = f"{ADVISED}; echo 1; echo 2 >&2; echo 3"
+    assert run(script) == (0, "1\n3\n", "2\n")
+    assert run(script, capture_output=False, stdout=-1, stderr=subprocess.STDOUT)[1] == "1\n2\n3\n"
+
+
+def test_strict_compiles_once_and_keeps_the_compilers_end(run):
+    script = f"{ADVISED}; echo asking; echo 'a.c: error' >&2; exit 5"
+    assert run(script, "--strict") == (5, "asking\n", "a.c: error\n")
+
+
+def test_terminal_shows_both_attempts_with_a_line_between_them(compiler):
+    program = compiler(PLAINLY % 1 + f"{ADVISED}; echo error >&2; exit 1")
+    words = [SHMBRIDGE, "run", "--llvm", "inline", *CONNECT, "--", program]
+    ours, theirs = pty.openpty()
+    assert subprocess.run(words, stdout=theirs, stderr=theirs, timeout=60).returncode == 1
+    os.close(theirs)
+    first, between, *last = os.read(ours, 4096).decode().split("\r\n")
+    os.close(ours)
+    assert (first, "failed with the policy's advice" in between) == ("error", True)
+    assert last[:2] == ["plain", "plain:"]
+
+
+def test_policy_without_advice_for_three_files_in_a_row_is_left_alone(run, tmp_path):
+    attempts = tmp_path / "attempts"
+    script = f"echo >> {attempts}; echo 'inline %d 1 17 no' >> $SHMBRIDGE_LLVM_REPORT; exit 1"
+    for asked in 1, 1, 2, 1, 1:  # the third got advice
+        assert run(script % asked)[0] == 0
+    assert attempts.read_text().count("\n") == 5
+    for _ in range(3):
+        assert run(script % 1)[:2] == (0, "plain\n")
+    assert attempts.read_text().count("\n") == 6
+
+
+def test_grandchild_that_keeps_the_output_open_is_not_waited_for(run):
+    assert run(f"{ADVISED}; echo made; sleep 3 & exit 0", words=())[:2] == (0, "made\n")
