@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import resource
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,30 +17,67 @@ from typing import Any
 import numpy as np
 
 import shmbridge
+from shmbridge._compile.questions import Inputs, dtype_of, questions
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
+from shmbridge._values.agreement import Difference, difference
 from shmbridge.errors import ModelError
 
-ROUNDS = 12
+ROUNDS, NAN_ROUNDS = 12, 3
+# Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
+SECONDS, ENOUGH, BYTES = 60, 20, 4 << 30
 # inputs that the original may refuse before we give up, since an integer may be an index
 REFUSED = 20
-FAR = 1000  # an integer that is a length must not take all memory
-OPEN = 2  # what an open dimension is
-# Of the output's greatest value, or of 1.
-TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "float64": 1e-9}
 OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
-Inputs = Sequence[Any]  # an array for each port
 
 
 def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int = 0) -> str:
     """The verdict, in words: exact, within tolerance, or not checked. Errors: CompileError when the
     model differs."""
+    ask = partial(_check, built, library, given, seed)
+    return _limited(ask) if built.separate else ask()
+
+
+def _limited(work: Callable[[], str]) -> str:
+    """The result of a function that is called in a process of its own. Errors: CompileError, of the
+    function or since it died."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads do not matter
+        child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            said = "+" + work()
+        except BaseException as error:
+            said = "-" + (str(error) or type(error).__name__)
+        with open(writer, "wb") as pipe:
+            pipe.write(said.encode(errors="replace"))
+        os._exit(0)
+    os.close(writer)
+    try:
+        with open(reader, "rb") as pipe:
+            said = pipe.read().decode() if select.select([pipe], [], [], SECONDS)[0] else "late"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if said == "late":
+        return f"not checked: the answers took more than {SECONDS} seconds"
+    if not said:
+        raise CompileError(f"do not deploy it: asking it ended with {signal.Signals(-status).name}")
+    if said[0] == "-":
+        raise CompileError(said[1:])
+    return said[1:]
+
+
+def _check(built: Built, library: Path, given: Sequence[Inputs], seed: int) -> str:
     weights = f"?weights={built.weights}" if built.weights else ""
     with shmbridge.connect(f"aot://{library}{weights}") as runner:
         try:
             if given:
-                questions = [partial(tuple, arrays) for arrays in given]
-                return _compare(built, runner, questions, "given").verdict(built)
+                own = [partial(tuple, arrays) for arrays in given]
+                return _compare(built, runner, own, "given").verdict(built)
             return _random_check(built, runner, seed)
         except CompileError as error:
             raise CompileError(
@@ -44,19 +87,37 @@ def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int =
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        found = _compare(built, runner, _questions(built, seed), "random")
-        return f"{found.verdict(built)}\n  {OWN_INPUTS}"
+        found = _compare(built, runner, questions(built, seed), "random")
+        return f"{found.verdict(built)}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            found = _compare(built, runner, _questions(built, seed, np.abs), "random")
+            found = _compare(built, runner, questions(built, seed, np.abs), "random")
         except CompileError:
             raise error from None
         return (
             f"{found.verdict(built)}\n  none of them negative; on negative ones, {error}: if the "
             f"compiler asks such, {OWN_INPUTS}"
         )
+
+
+def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
+    """What the verdict says of NaN, of which two runtimes may make different things."""
+    if not any("float" in port.dtype for port in built.inputs):
+        return ""
+    asked = questions(built, seed, partial(_some_nan, np.random.default_rng(seed)))
+    try:
+        found = _compare(built, runner, asked, "random", NAN_ROUNDS)
+    except CompileError as error:
+        return f"\n  where inputs are NaN, {error}"
+    return "\n  the same where inputs are NaN" if found.asked else ""
+
+
+def _some_nan(rng: np.random.Generator, array: Any) -> Any:
+    if "float" not in array.dtype.name:
+        return array
+    return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
 
 
 def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
@@ -89,8 +150,8 @@ def _column(file: Path, port: Port, value: Any) -> Any:
     """One input's arrays, for each of the questions."""
     # As numpy stores it.
     if value is not None and port.dtype == "bfloat16" and value.dtype == np.dtype("V2"):
-        value = value.view(_dtype(port))
-    if value is not None and value.dtype == _dtype(port):
+        value = value.view(dtype_of(port))
+    if value is not None and value.dtype == dtype_of(port):
         for many in (value[None], value):
             if many.ndim == len(port.dims) + 1 and all(
                 n in (-1, m) for n, m in zip(port.dims, many.shape[1:], strict=True)
@@ -102,15 +163,15 @@ def _column(file: Path, port: Port, value: Any) -> Any:
 
 @dataclass
 class _Comparison:
-    """What was asked, and the greatest difference: how large, where values reach what, of which
-    port."""
+    """What was asked, and the greatest difference."""
 
     kind: str
     asked: int = 0
     refused: int = 0
     stopped: int = 0  # where the library alone fails, and says so
     why: str = ""  # the first refusal
-    worst: tuple[float, float, Port | None] = (0.0, 0.0, None)
+    unstable: int = 0  # where the original's own answer changes as much with its inputs
+    worst: tuple[Difference, Port] | None = None
     ranges: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def add(self, ports: Sequence[Port], arrays: Inputs) -> None:
@@ -129,7 +190,6 @@ class _Comparison:
                 f"{self.refused + self.stopped} {self.kind} inputs: "
                 f"{self.why}"
             )
-        difference, scale, port = self.worst
         shown = ", ".join(
             f"{name} {_number(low)} to {_number(high)}" for name, (low, high) in self.ranges.items()
         )
@@ -138,23 +198,32 @@ class _Comparison:
             tried += f"; {built.runtime} rejected {self.refused} more"
         if self.stopped:
             tried += f"; the library rejected {self.stopped} more: {self.why}"
-        if not port:
+        if self.unstable:
+            tried += f"; not compared on {self.unstable} more, where rounding decides"
+        if not self.worst:
             return f"checked: exact: equal to {built.runtime}, on {tried}"
+        apart, port = self.worst
         return (
-            f"checked: within tolerance: differs from {built.runtime} by {difference:.2g} at most "
-            f"(allowed: {_allowed(port, scale):.2g}; {port.name}, whose values reach "
-            f"{scale:.2g}), on {tried}"
+            f"checked: within tolerance: differs from {built.runtime} by {apart.largest:.2g} at "
+            f"most (allowed: {apart.allowed:.2g}; {port.name}, whose values reach "
+            f"{apart.scale:.2g}), on {tried}"
         )
 
 
 def _compare(
-    built: Built, runner: shmbridge.Runner, questions: Iterable[Callable[[], Inputs]], kind: str
+    built: Built,
+    runner: shmbridge.Runner,
+    asked: Iterable[Callable[[], Inputs]],
+    kind: str,
+    rounds: int = ROUNDS,
 ) -> _Comparison:
     """Asks both. Errors: CompileError at the first answer that differs."""
-    found = _Comparison(kind)
-    for question in questions:
+    found, until = _Comparison(kind), time.monotonic() + ENOUGH
+    for question in asked:
+        if kind == "random" and (found.asked == rounds or time.monotonic() > until):
+            break
         try:
-            arrays = question()
+            arrays = [np.asarray(array) for array in question()]
             expected = built.reference(arrays)
         except Exception as error:  # whatever another runtime raises; MemoryError
             if kind == "given":
@@ -174,100 +243,43 @@ def _compare(
             if found.stopped >= REFUSED:
                 break
             continue
-        found.add(built.inputs, arrays)
-        for port, right in zip(built.outputs, expected, strict=True):
-            difference, scale = _difference(built.runtime, port, right, runner.advice[port.name])
-            if difference > found.worst[0]:
-                found.worst = difference, scale, port
-        if found.asked == ROUNDS and kind == "random":
-            break
+        answers = [np.asarray(runner.advice[port.name]) for port in built.outputs]
+        _judge(built, arrays, expected, answers, found)
     return found
 
 
-# ---- Random inputs ----
-
-
-def _questions(
-    built: Built, seed: int, change: Callable[[Any], Any] = np.asarray
-) -> Iterator[Callable[[], Inputs]]:
-    """Endless inputs as models get them. An integer may be an index or a length: below 2, then up
-    to each size of an input, and as far as the model accepts."""
-    rng, ports = np.random.default_rng(seed), built.inputs
-
-    def inputs(low: int, high: int) -> Inputs:
-        return [change(_random(rng, port, high, low)) for port in ports]
-
-    yield from [partial(inputs, 0, 2)] * 2
-    sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
-    integers = any("int" in port.dtype for port in ports)
-    accepted = _accepted(built, rng) if integers else (0, 2)
-    bounds = [(0, 2), accepted, *((0, size) for size in sorted(sizes))]
-    while True:
-        yield partial(inputs, *bounds[rng.integers(len(bounds))])
-
-
-def _accepted(built: Built, rng: np.random.Generator) -> tuple[int, int]:
-    """A range of integers, within FAR of 0, that the original accepts."""
-
-    def accepts(low: int, high: int) -> bool:
+def _judge(
+    built: Built, arrays: Inputs, expected: Inputs, answers: Inputs, found: _Comparison
+) -> None:
+    """Counts one question. Errors: CompileError if an answer differs, unless rounding decides."""
+    for i, port in enumerate(built.outputs):
         try:
-            built.reference([_random(rng, port, high, low) for port in built.inputs])
+            apart = difference(expected[i], answers[i])
+        except ValueError as error:
+            raise CompileError(f"{port}: not as {built.runtime}: {error}") from error
+        if not apart.within:
+            if _moves(built, arrays, i, expected[i]) >= apart.largest:
+                found.unstable += 1
+                return
+            raise CompileError(
+                f"{port} differs from {built.runtime} by {apart.largest:.3g} where values reach "
+                f"{apart.scale:.3g}"
+            )
+        if apart.largest > (found.worst[0].largest if found.worst else 0):
+            found.worst = apart, port
+    found.add(built.inputs, arrays)
+
+
+def _moves(built: Built, arrays: Inputs, i: int, expected: Any) -> float:
+    """How far the original's own answer moves with its inputs' last digits."""
+    most = 0.0
+    for turn in (1e-6, -1e-6, 2e-6, -2e-6):
+        moved = [a + (a * turn).astype(a.dtype) if a.dtype.kind == "f" else a for a in arrays]
+        try:
+            most = max(most, difference(expected, built.reference(moved)[i]).largest)
         except Exception:  # whatever another runtime raises
-            return False
-        return True
-
-    high, refused = 2, FAR + 1
-    while high + 1 < refused:
-        middle = FAR if refused > FAR else (high + refused) // 2
-        if accepts(0, middle):
-            high = middle
-        else:
-            refused = middle
-    return (-high if accepts(-high, high) else 0), high
-
-
-def _random(rng: np.random.Generator, port: Port, bound: int, low: int = 0) -> Any:
-    shape = tuple(OPEN if size < 0 else size for size in port.dims)
-    if "float" in port.dtype:
-        return rng.standard_normal(shape).astype(_dtype(port))
-    most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max
-    low = max(low, 0 if port.dtype == "bool" else np.iinfo(port.dtype).min)
-    return rng.integers(low, min(bound, most + 1), shape).astype(port.dtype)
-
-
-def _dtype(port: Port) -> Any:
-    if port.dtype != "bfloat16":
-        return np.dtype(port.dtype)
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
-
-
-# ---- The difference ----
-
-
-def _difference(runtime: str, port: Port, right: Any, value: Any) -> tuple[float, float]:
-    """The greatest difference, and the greatest value."""
-    right, value = np.asarray(right), np.asarray(value)
-    if right.shape != value.shape:
-        raise CompileError(
-            f"{port}: {runtime} gives the shape {list(right.shape)}, the compiled model "
-            f"{list(value.shape)}"
-        )
-    a, b = right.astype(np.float64), value.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):  # infinities of both signs
-        difference = float(np.max(np.abs(a - b), where=~same, initial=0.0))
-    scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
-    if not difference <= _allowed(port, scale):  # also when it is no number
-        raise CompileError(
-            f"{port} differs from {runtime} by {difference:.3g} where values reach {scale:.3g}"
-        )
-    return difference, scale
-
-
-def _allowed(port: Port, scale: float) -> float:
-    return TOLERANCE.get(port.dtype, 0) * max(1.0, scale)
+            continue
+    return most
 
 
 def _number(value: Any) -> str:

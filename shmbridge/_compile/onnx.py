@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +193,18 @@ def _block(weights: Sequence[Weight], file: Path) -> bytes:
 
 
 def _ask(model: Path, arrays: Sequence[Any]) -> Sequence[Any]:
-    runtime = need("onnxruntime", "the check", "onnxruntime, or say --no-check")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    session = _session(model)
     asked: Sequence[Any] = session.run(
         None, {port.name: array for port, array in zip(session.get_inputs(), arrays, strict=True)}
     )
     return asked
+
+
+@cache
+def _session(model: Path) -> Any:
+    runtime = need("onnxruntime", "the check", "onnxruntime, or say --no-check")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # what it refuses is counted
+    runtime.set_default_logger_severity(4)
+    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

@@ -85,7 +85,7 @@ def build(job: BuildDirectory) -> Built:
         advice = function(**dict(zip(names, map(tf.constant, arrays), strict=True)))
         return [advice[port.name].numpy() for port in outputs]
 
-    return Built(source, None, inputs, outputs, reference, "TensorFlow", [*link, *constants])
+    return Built(source, None, inputs, outputs, reference, "TensorFlow", [*link, *constants], False)
 
 
 def _frozen(tf: Any, job: BuildDirectory, function: Any, key: str) -> Path:

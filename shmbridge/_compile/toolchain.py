@@ -90,6 +90,7 @@ class Built:
     reference: Callable[[Sequence[Any]], Sequence[Any]]
     runtime: str
     link: Sequence[str | Path] = ()
+    separate: bool = True  # may a forked process ask?
 
 
 def compiler(language: str = "c") -> list[str]:

@@ -169,8 +169,8 @@ def compile(options: Options) -> None:
         exact              equal outputs
         within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
                            of the output's greatest value, or of 1
-        not checked        MODEL's runtime accepted none of the inputs
-    A library that differs more is not written.
+        not checked        MODEL's runtime accepted none of the inputs, or took too long
+    A library that differs more is not written. Differences on NaN are only reported.
     """
     if options.only_show:
         return show(options.model)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge._runner.runner import connect
+from shmbridge._values.agreement import difference
 from shmbridge.errors import InvalidError
 from shmbridge.training._files import write_whole
 from shmbridge.training._policies import evaluating
@@ -33,7 +34,6 @@ except ImportError as error:
 __all__ = ["export_onnx"]
 
 ROUNDS = 16
-TOLERANCE = 1e-4  # of the greatest value, or of 1
 
 
 # Any, where there is no torch.
@@ -105,12 +105,7 @@ def _check(one: _OneQuestion, file: Path, features: Mapping[str, np.ndarray[Any,
             for name, tensor in zip(one.advice, expected, strict=True):
                 value = np.asarray(found[name] if isinstance(found, Mapping) else found)
                 wanted = tensor.numpy()
-                limit = TOLERANCE * max(
-                    1.0, float(np.abs(wanted).max(initial=0, where=~np.isnan(wanted)))
-                )
-                if value.shape != wanted.shape or not np.allclose(
-                    value, wanted, 0, limit, equal_nan=True
-                ):
+                if value.shape != wanted.shape or not difference(wanted, value).within:
                     raise InvalidError(
                         f"{name}: the ONNX file gives {value!r} where the model gives {wanted!r}: "
                         "expected a model whose output depends only on its inputs"

@@ -1,8 +1,11 @@
 """shmbridge compile compares what it made with ONNX Runtime, and keeps only what agrees."""
 
 import functools
+import os
 import re
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -108,14 +111,14 @@ def test_integers_reach_as_far_as_the_model_accepts(tmp_path, rows, most):
     assert most // 2 < int(high) <= most and -most - 1 <= int(low) < 0, said
 
 
-def branch(folder, limit):
-    """A model that is x + 1 where x is below 100, and what the limit says elsewhere."""
+def branch(folder, limit, far=1e8):
+    """A model that is x + 1 where x is below far, and what the limit says elsewhere."""
     nodes = [
         node("Add", "x one", "more"),
         node("Less", "x far", "near"),
         node("Where", "near more limit", "y"),
     ]
-    constants = {"one": np.float32(1), "far": np.float32(100), "limit": np.float32(limit)}
+    constants = {"one": np.float32(1), "far": np.float32(far), "limit": np.float32(limit)}
     return onnx_models.save(folder, nodes, [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])], constants)
 
 
@@ -127,7 +130,7 @@ def test_inputs_of_the_users_reach_what_random_ones_do_not(tmp_path, monkeypatch
     ask = source._ask
     monkeypatch.setattr(source, "_ask", lambda _, arrays: ask(other, arrays))
     assert "checked: exact" in compile(model, "-o", tmp_path / "m.so")
-    np.savez(tmp_path / "far.npz", x=np.float32([[1, 2], [3, 400]]))
+    np.savez(tmp_path / "far.npz", x=np.float32([[1, 2], [3, 4e8]]))
     (tmp_path / "m.so").unlink()
     said = compile(model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "far.npz", code=1)
     assert (
@@ -138,6 +141,81 @@ def test_inputs_of_the_users_reach_what_random_ones_do_not(tmp_path, monkeypatch
     np.savez(tmp_path / "near.npz", x=np.float32([1, 20]))
     said = compile(model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "near.npz")
     assert "exact" in said and "on 1 given inputs (x 1 to 20)" in said and "random" not in said
+
+
+def test_random_inputs_reach_a_threshold_that_is_far_from_0(tmp_path, monkeypatch):
+    from shmbridge._compile import onnx as source
+
+    model = branch(tmp_path / "m.onnx", 5, 100)
+    other, ask = Path(branch(tmp_path / "o.onnx", 6, 100)), source._ask
+    monkeypatch.setattr(source, "_ask", lambda _, arrays: ask(other, arrays))
+    assert "do not deploy it" in compile(model, "-o", tmp_path / "m.so", code=1)
+
+
+def test_the_verdict_says_what_was_asked_also_of_nan(tmp_path):
+    said = compile(branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so")
+    assert re.search(r"on 12 random inputs \(x -\d.*e\+06 to \d.*e\+06\)", said), said
+    assert "the same where inputs are NaN" in said
+
+
+def test_what_only_rounding_decides_is_no_difference(tmp_path):
+    """The sine of a million times something differs between any two libraries."""
+    weights = {"w": np.full((40, 1), 1.1, np.float32)}
+    nodes = [node("MatMul", "x w", "p"), node("Sin", "p", "y")]
+    ports = [("x", T.FLOAT, [1, 40])], [("y", T.FLOAT, [1, 1])]
+    model = onnx_models.save(tmp_path / "m.onnx", nodes, *ports, weights)
+    assert "checked: " in compile(model, "-o", tmp_path / "m.so")
+
+
+def test_a_model_with_a_scalar_input_is_compared(tmp_path):
+    nodes = [node("Pad", "x p", "padded"), node("Add", "padded v", "y")]
+    ports = [("x", T.FLOAT, [2]), ("v", T.FLOAT, [])], [("y", T.FLOAT, [4])]
+    model = onnx_models.save(tmp_path / "m.onnx", nodes, *ports, {"p": np.array([1, 1])})
+    said = compile(model, "-o", tmp_path / "m.so")
+    assert "checked: exact" in said and "v -" in said
+
+
+def test_a_model_with_its_weights_in_another_file_is_compiled(tmp_path):
+    import onnx
+
+    model = onnx.load(onnx_models.perceptron(tmp_path / "plain.onnx"))
+    (tmp_path / "model").mkdir()
+    external = {"save_as_external_data": True, "location": "weights", "size_threshold": 0}
+    onnx.save(model, tmp_path / "model" / "m.onnx", **external)
+    assert (tmp_path / "model" / "weights").exists()
+    assert "checked: " in compile(tmp_path / "model" / "m.onnx", "-o", tmp_path / "m.so")
+    (tmp_path / "model" / "weights").unlink()
+    assert "weights" in compile(tmp_path / "model" / "m.onnx", "-o", tmp_path / "m.so", code=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "code"),
+    [
+        (lambda *_: time.sleep(600), "not checked: the answers took more than", 0),
+        (lambda *_: np.ones(1 << 36), "not checked: ", 0),
+        (lambda *_: os.kill(os.getpid(), signal.SIGSEGV), "asking it ended with SIGSEGV", 1),
+    ],
+)
+def test_what_is_asked_cannot_take_forever_all_memory_or_the_command(
+    tmp_path, monkeypatch, answer, said, code
+):
+    from shmbridge._compile import check
+    from shmbridge._compile import onnx as source
+
+    monkeypatch.setattr(source, "_ask", answer)
+    monkeypatch.setattr(check, "SECONDS", 2)
+    model = branch(tmp_path / "m.onnx", 5)
+    assert said in compile(model, "-o", tmp_path / "m.so", code=code)
+    assert (tmp_path / "m.so").exists() != bool(code)
+
+
+def test_what_the_runtime_refuses_is_counted_not_printed(tmp_path):
+    nodes = [node("Gather", "table x", "y")]
+    table = {"table": np.arange(4, dtype=np.float32)}
+    ports = [("x", T.INT64, [2])], [("y", T.FLOAT, [2])]
+    onnx_models.save(tmp_path / "m.onnx", nodes, *ports, table)
+    done = run("compile", "m.onnx", "-o", "m.so", cwd=tmp_path)
+    assert "rejected" in done.stdout and done.stderr == "", done.stderr
 
 
 @pytest.mark.parametrize(
