@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
 import click
-from rich.live import Live
 from rich.table import Table
 
 from shmbridge._bridge import overview, segment
@@ -18,16 +17,18 @@ from shmbridge._bridge.overview import BridgeInfo, ChannelInfo
 from shmbridge._jobs import supervisor
 from shmbridge.cli._console import console
 
+INTERVAL = 0.3  # seconds in which replies are counted
+
 # A bridge, and the replies per second of its channels.
 Seen: TypeAlias = tuple[BridgeInfo, list[float]]
 
 
-def look(interval: float) -> list[Seen]:
-    """Every bridge, seen twice, `interval` seconds apart."""
+def look() -> list[Seen]:
+    """Every bridge, seen twice, with INTERVAL between."""
     started = time.monotonic()
     before = {(b.session, c.index): c.served for b in overview.bridges() for c in b.channels}
     if before:
-        time.sleep(interval)
+        time.sleep(INTERVAL)
     elapsed = time.monotonic() - started
 
     def rate(bridge: BridgeInfo, channel: ChannelInfo) -> float:
@@ -64,37 +65,22 @@ def _as_json(bridge: BridgeInfo, rates: list[float]) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS",
-              type=click.FloatRange(0.01), help="How long to measure the rates.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes."
 )
-def ls(interval: float, watch: bool, as_json: bool) -> None:
+def ls(as_json: bool) -> None:
     """List the bridges: state, channels, replies served and their rate.
 
     A bridge is dead if its host ended without closing it; shmbridge gc removes it. Channel states:
     attached (a runner uses it), refused (its runner violated the protocol).
     """
-    out = console()
-    try:
-        with Live(console=out, auto_refresh=False) if watch and out.is_terminal else out as live:
-            while True:
-                seen = look(interval)
-                if as_json:
-                    click.echo(json.dumps([_as_json(*one) for one in seen]))
-                elif isinstance(live, Live):
-                    live.update(_table(seen), refresh=True)
-                else:
-                    out.print(
-                        _table(seen) if seen else "no bridges; create one: shmbridge serve NAME …"
-                    )
-                if not watch:
-                    return
-                if not seen:
-                    time.sleep(interval)
-    except KeyboardInterrupt:
-        pass
+    seen = look()
+    if as_json:
+        click.echo(json.dumps([_as_json(*one) for one in seen]))
+    elif seen:
+        console().print(_table(seen))
+    else:
+        click.echo("no bridges; create one: shmbridge serve NAME …")
 
 
 @click.command()

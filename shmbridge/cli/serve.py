@@ -23,7 +23,7 @@ from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import connect, handle_of
-from shmbridge._urls.options import WAITS, HostOptions, split
+from shmbridge._urls.options import HostOptions, split
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._model import load_python
@@ -32,10 +32,8 @@ from shmbridge.cli._option_types import (
     FILE,
     argument,
     given,
-    in_letters,
     option,
     room_options,
-    size,
     takes,
 )
 from shmbridge.cli._signals import handle, until_signal
@@ -232,24 +230,6 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 @takes(Options)
 @room_options
 @click.option(
-    "--slots",
-    type=click.Choice(["2", "4", "8", "16", "32"]),
-    callback=lambda _context, _option, text: text and int(text),
-    help=f"Message slots per runner and direction.  [default: {HostOptions.slots}]",
-)
-@click.option(
-    "--header-bytes",
-    type=size,
-    help="Space for the names and dtypes of a message.  "
-    f"[default: {in_letters(HostOptions.header_bytes)}]",
-)
-@click.option(
-    "--wait",
-    type=click.Choice(list(WAITS)),
-    help="How to wait for requests: spin while that is efficient, then sleep; always spin; always "
-    f"sleep.  [default: {HostOptions.wait}]",
-)
-@click.option(
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
@@ -266,7 +246,8 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 def serve(options: Options, background: bool, **room: Any) -> None:
     """Answer compilers with a model at shm://NAME, or at another host URL, until Ctrl-C.
 
-    All memory (channels x slots x bytes) is reserved in /dev/shm at the start.
+    All memory (channels x slots x bytes) is reserved in /dev/shm at the start. NAME may have
+    further options of the host, such as NAME?slots=16&wait=spin.
     """
     room = given(room)
     options.check(room)

@@ -313,9 +313,9 @@ def test_ls_and_inspect_show_every_worker(workers, name):
     workers("pid")
     with shmbridge.connect(name) as runner:
         pid = runner.evaluate({"x": 1})
-        said = run("ls", "--interval", 0.1).stdout
+        said = run("ls").stdout
         assert f"shm://{name} " in said and f"shm://{name} worker 1 " in said
-        shown = json.loads(run("ls", "--json", "--interval", 0.1).stdout)
+        shown = json.loads(run("ls", "--json").stdout)
         assert [b["worker"] for b in shown if b["name"] == name] == [0, 1]
         said = run("inspect", name).stdout
         assert f"shm://{name}: host" in said and f"shm://{name} worker 1: host" in said
