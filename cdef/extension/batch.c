@@ -1,24 +1,20 @@
+#include <string.h>
+
 #include "fastpath.h"
 
 enum {
-    WAKE_UP_NS = 20 * 1000, /* of a runner: for a faster model no batch waits */
-    TURNS_PER_LOOK = 16     /* at what takes a tenth of a request or more: the clock, and whether
-                               runners have several questions */
+    EXPECTED_NS = 50 *
+        1000,        /* the wait for runners that have asked before, unless told otherwise */
+    WORDS = 256 / 64 /* a bit for each channel */
 };
 
-/* What a Batch is below, and what its loop knows from one batch to the next. Times in ns. */
+/* What a Batch is below. */
 struct questions {
     PyObject_HEAD PyObject *list;
-    PyObject *arrays; /* that were read, by name */
-    PyObject *made;   /* (array, index) by name and size, of batches with the layout `form` */
-    PyObject *form;
-    long long wait;    /* for more requests after the first */
-    long long longest; /* that it may be, where it follows the model; 0: it does not */
-    long long until;   /* when the wait ends; 0: it has not begun */
-    long long given;   /* when the model got the batch; 0: nobody measures */
-    unsigned turns;
-    char several; /* runners have several questions at once */
-    char lists;   /* the questions hold lists */
+    PyObject *arrays;       /* that were read, by name */
+    int64_t until;          /* when the wait for more ends; 0: it has not begun */
+    uint64_t asked[WORDS];  /* the channels of this batch */
+    uint64_t before[WORDS]; /* and of the one before */
 };
 static PyTypeObject *questions_type;
 
@@ -34,138 +30,110 @@ static struct question *question_at(PyObject *list, Py_ssize_t i) {
  * others, or an error is set. */
 static bool add(struct questions *b, struct question *q) {
     Py_ssize_t at = PyList_Size(b->list);
+    int64_t place = q->layout->key & SHMB_KEY_PLACE, channel = place >> SHMB_KEY_SLOT_BITS;
     for (; at; at--) {
         const struct question *before = question_at(b->list, at - 1);
-        if (!before || before->form != q->form) return false;
-        if ((before->key & SHMB_KEY_PLACE) < (q->key & SHMB_KEY_PLACE)) break;
+        if (!before || before->layout->form != q->layout->form) return false;
+        if ((before->layout->key & SHMB_KEY_PLACE) < place) break;
     }
-    b->lists = q->lists;
+    b->asked[channel / 64] |= (uint64_t)1 << channel % 64;
     return PyList_Insert(b->list, at, (PyObject *)q) == 0;
 }
 
-static bool samples(const struct questions *b) { return b->turns % TURNS_PER_LOOK == 0; }
-
-/* The batch that [batch] holds; NULL with the exception set. */
-static struct questions *batch_in(PyObject *held) {
-    PyObject *batch = PyList_Check(held) ? PyList_GetItem(held, 0) : NULL;
-    if (batch && PyObject_TypeCheck(batch, questions_type)) return (struct questions *)batch;
-    PyErr_SetString(PyExc_TypeError, "expected a list of a batch");
-    return NULL;
-}
-
-/* One more: its key; -SHMB_TIMEOUT: the batch waits no longer; or another -shmb_status, also after
- * a slice, so that Python can ask after signals. */
-static int64_t receive_more(shmb_host *host, struct questions *b) {
-    int64_t key = core.shmb_host_take(host, b->several || samples(b));
-    if (key != -SHMB_TIMEOUT || !b->wait ||
-        core.shmb_host_waiting(host) >= core.shmb_host_attached(host))
-        return key;
-    int64_t now = fast_now_ns();
-    if (!b->until) b->until = now + b->wait;
-    if (now >= b->until) return key;
-    key = fast_wait(host, b->until - now);
-    return key == -SHMB_TIMEOUT ? -SHMB_INTERRUPTED : key;
-}
-
-/* The wait for more must not take longer than another call of the model. */
-static void note_model(struct questions *b) {
-    if (!b->given) return;
-    int64_t took = fast_now_ns() - b->given;
-    b->wait = took < WAKE_UP_NS ? 0 : took < b->longest ? took : b->longest;
-    b->given = 0;
-}
-
-/* Lists go with their runner, which may have left or died meanwhile. */
-static int drop_unreadable(PyObject *list) {
-    for (Py_ssize_t i = PyList_Size(list); i--;) {
-        const struct question *q = question_at(list, i);
-        if (!q || (!core.shmb_host_message(q->host, q->key) && PySequence_DelItem(list, i)))
-            return -1;
-    }
-    return 0;
-}
-
-/* collect([batch], host, requests, most) -> None: the batch has so many requests, or waits for no
- * more. Else a key, or -shmb_status: Python is to look at it. */
-PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 4 || !PyDict_Check(args[2]))
-        return PyErr_Format(PyExc_TypeError, "expected a list, a host, a dict and a number");
-    struct questions *b = batch_in(args[0]);
-    shmb_host *host = PyLong_AsVoidPtr(args[1]);
-    Py_ssize_t most = PyLong_AsSsize_t(args[3]), have;
-    if (PyErr_Occurred()) return NULL;
-    while ((have = PyList_Size(b->list)) < most) {
-        int64_t came = have ? receive_more(host, b) : fast_receive(host, INT64_MAX);
-        if (have && came == -SHMB_TIMEOUT) break;
-        PyObject *key = PyLong_FromLongLong(came);
-        struct question *q = key ? fast_renew(args[2], key, 1) : NULL;
-        bool added = q && add(b, q);
-        Py_XDECREF((PyObject *)q);
-        if (!added && !PyErr_Occurred()) return key;
-        Py_XDECREF(key);
-        if (!added) return NULL;
-    }
-    if (b->lists && drop_unreadable(b->list)) return NULL;
-    b->until = 0;
-    if (PyList_Size(b->list) == 0) return PyLong_FromLong(-SHMB_INTERRUPTED);
-    if (b->longest && samples(b)) b->given = fast_now_ns();
-    Py_RETURN_NONE;
-}
-
-/* Are two of one runner? The questions are in the order of channels. */
-static bool several_of_one(PyObject *list) {
-    for (Py_ssize_t i = 1; i < PyList_Size(list); i++) {
-        const struct question *a = question_at(list, i - 1), *b = question_at(list, i);
-        if (a && b && ((a->key ^ b->key) & SHMB_KEY_PLACE) >> SHMB_KEY_SLOT_BITS == 0) return true;
-    }
-    return false;
-}
-
-static bool drop_open(PyObject *list) {
-    for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
-        struct question *q = question_at(list, i);
-        PyObject *done = Py_None;
-        if (q && q->open) {
-            Py_INCREF((PyObject *)q);
-            done = PyObject_CallMethod((PyObject *)q, "_drop", NULL);
-            Py_DECREF((PyObject *)q);
-            Py_XDECREF(done);
-        }
-        if (!q || !done) return false;
+/* Moves the requests that fit from the list to the batch; false with the exception set. */
+static bool add_those_that_fit(struct questions *b, PyObject *came, Py_ssize_t most) {
+    for (Py_ssize_t i = 0; i < PyList_Size(came) && PyList_Size(b->list) < most;) {
+        struct question *q = question_at(came, i);
+        if (q && add(b, q)) PySequence_DelItem(came, i);
+        else i++;
+        if (PyErr_Occurred()) return false;
     }
     return true;
 }
 
-/* Another batch, where somebody besides the list and the caller's loop variable has this one. */
-static bool replace_held(PyObject *held, struct questions *b) {
-    struct questions *next =
-        (struct questions *)PyObject_CallNoArgs((PyObject *)Py_TYPE((PyObject *)b));
-    if (!next) return false;
-    next->wait = b->wait;
-    next->longest = b->longest;
-    next->turns = b->turns;
-    next->several = b->several;
-    return PyList_SetItem(held, 0, (PyObject *)next) == 0;
+/* Have all attached runners asked, in this batch or in the one before? */
+static bool all_have_asked(const struct questions *b, int attached) {
+    int count = 0;
+    for (int i = 0; i < WORDS; i++) count += __builtin_popcountll(b->asked[i] | b->before[i]);
+    return count >= attached;
 }
 
-/* end_turn([batch]): answers what has no reply with an error. The requests may be used again. */
-PyObject *fast_end_turn(PyObject *module, PyObject *held) {
-    (void)module;
-    struct questions *b = batch_in(held);
-    if (!b || !drop_open(b->list)) return NULL;
-    note_model(b);
-    if (samples(b)) b->several = several_of_one(b->list);
-    b->turns++;
-    PyDict_Clear(b->arrays);
-    if (Py_REFCNT(b->list) == 1) {
-        if (PyList_SetSlice(b->list, 0, PyList_Size(b->list), NULL)) return NULL;
-    } else { /* somebody keeps the requests */
-        PyObject *kept = b->list;
-        b->list = PyList_New(0);
-        Py_DECREF(kept);
+/* Where requests come from: fast_take's arguments. */
+struct source {
+    shmb_host *host;
+    PyObject *receive;
+    int attached; /* runners; -1: as the core says */
+};
+
+/* A key or -shmb_status. NULL with the exception set. */
+static PyObject *receive_from(const struct source *s, int64_t timeout) {
+    if (s->receive == Py_None)
+        return PyLong_FromLongLong(timeout ? fast_receive(s->host, timeout)
+                                           : core.shmb_host_take(s->host, true));
+    return PyObject_CallFunction(s->receive, "L", (long long)timeout);
+}
+
+/* How long a batch of some requests may wait for one more, in ns. wait: < 0: as long as is worth
+ * it for runners that have asked before. */
+static int64_t time_left(struct questions *b, const struct source *s, int64_t wait) {
+    int attached = s->attached < 0 ? core.shmb_host_attached(s->host) : s->attached;
+    if (wait < 0) wait = all_have_asked(b, attached) ? EXPECTED_NS : 0;
+    if (!wait || core.shmb_host_waiting(s->host) >= attached) return 0;
+    int64_t now = fast_now_ns();
+    if (!b->until) b->until = now + wait;
+    return b->until > now ? b->until - now : 0;
+}
+
+/* The next request's key: at once, or within the time that is left. None: the batch is complete. */
+static PyObject *receive_more(struct questions *b, const struct source *s, int64_t wait) {
+    PyObject *key = receive_from(s, 0);
+    if (!key || PyLong_AsLongLong(key) != -SHMB_TIMEOUT) return key;
+    int64_t left = time_left(b, s, wait);
+    Py_DECREF(key);
+    if (!left) return Py_NewRef(Py_None);
+    key = receive_from(s, left);
+    if (!key || PyLong_AsLongLong(key) != -SHMB_TIMEOUT) return key;
+    Py_DECREF(key);
+    return PyLong_FromLong(-SHMB_INTERRUPTED); /* Python is to ask after signals */
+}
+
+/* Lists go with their runner, which may have left or died meanwhile. */
+static bool drop_unreadable(PyObject *list) {
+    for (Py_ssize_t i = PyList_Size(list); i--;) {
+        const struct question *q = question_at(list, i);
+        const struct layout *l = q ? q->layout : NULL;
+        if (!l ||
+            (l->lists && !core.shmb_host_message(l->host, l->key) && PySequence_DelItem(list, i)))
+            return false;
     }
-    if (!b->list || (Py_REFCNT((PyObject *)b) > 2 && !replace_held(held, b))) return NULL;
+    return true;
+}
+
+/* collect(batch, came, host, receive, layouts, most, wait, attached) -> None: the batch has so many
+ * requests, or waits for no more. Else as fast_take. came: requests that may fit the batch; those
+ * that do not are added. */
+PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 8 || !PyObject_TypeCheck(args[0], questions_type) || !PyList_Check(args[1]) ||
+        !PyDict_Check(args[4]))
+        return PyErr_Format(PyExc_TypeError, "expected a batch, a list, a source and its limits");
+    struct questions *b = (struct questions *)args[0];
+    struct source s = {PyLong_AsVoidPtr(args[2]), args[3], (int)PyLong_AsLong(args[7])};
+    Py_ssize_t most = PyLong_AsSsize_t(args[5]);
+    int64_t wait = PyLong_AsLongLong(args[6]);
+    if (PyErr_Occurred()) return NULL;
+    while (add_those_that_fit(b, args[1], most) && PyList_Size(b->list) < most) {
+        PyObject *key =
+            PyList_Size(b->list) ? receive_more(b, &s, wait) : receive_from(&s, INT64_MAX);
+        if (key == Py_None) break;
+        struct question *q = key ? fast_question_of(args[4], key) : NULL;
+        if (!q && !PyErr_Occurred()) return key;
+        Py_XDECREF(key);
+        bool known = q && !PyList_Append(args[1], (PyObject *)q);
+        Py_XDECREF((PyObject *)q);
+        if (!known) return NULL;
+    }
+    if (PyErr_Occurred() || !drop_unreadable(b->list)) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -180,8 +148,8 @@ static bool gather(PyObject *list, long long index, PyObject *array) {
     for (Py_ssize_t i = 0; all && i < rows; i++) {
         const struct question *q = question_at(list, i);
         all = q && q->open &&
-              core.shmb_host_values(q->host, q->key, index, (char *)out.buf + i * bytes, bytes) ==
-                  bytes;
+              core.shmb_host_values(q->layout->host, q->layout->key, index,
+                                    (char *)out.buf + i * bytes, bytes) == bytes;
     }
     PyBuffer_Release(&out);
     return all;
@@ -248,22 +216,22 @@ static bool columns_of(PyObject *advice, PyObject *named, Py_ssize_t rows, struc
     return *count;
 }
 
-/* The reply to one question. As fast_reply's: NULL where it was sent, a new reference. */
+/* The reply to one question: NULL where it was sent, its status, or None where nothing was done. */
 static PyObject *reply_row(struct question *q, const PyObject *type, const struct column *columns,
                            int64_t n, Py_ssize_t i) {
     struct value values[FAST_FIELDS];
     shmb_tensor fields[FAST_FIELDS];
     shmb_status status = SHMB_INVALID;
-    bool keep = false, known = q->open && q->direct && (PyObject *)Py_TYPE((PyObject *)q) == type;
+    bool known = q->open && q->layout->direct && (PyObject *)Py_TYPE((PyObject *)q) == type;
     int64_t made = 0;
     while (known && made < n) {
         known = row_of(&columns[made], i, &values[made], &fields[made]);
         if (known) made++;
     }
-    if (known) status = fast_question_reply(q, fields, n, &keep);
+    if (known) status = fast_question_reply(q, fields, n);
     fast_release_values(values, made);
-    if (!status && !keep) return NULL;
-    if (status != SHMB_INVALID) return PyLong_FromLong((long)status << 1 | keep);
+    if (!status) return NULL;
+    if (status != SHMB_INVALID) return PyLong_FromLong((long)status);
     Py_INCREF(Py_None);
     return Py_None;
 }
@@ -295,7 +263,6 @@ PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (count != 4 || !PyObject_TypeCheck(args[0], questions_type) || !PyDict_Check(args[3]))
         return PyErr_Format(PyExc_TypeError, "expected a batch, a type, a value and a dict");
     struct questions *b = (struct questions *)args[0];
-    note_model(b);
     PyDict_Clear(b->arrays); /* or they would hold every slot */
     struct column columns[FAST_FIELDS];
     int64_t n = 0;
@@ -313,90 +280,41 @@ PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t co
     return left;
 }
 
-/* Has nobody but a tuple the array? Without a GIL the count does not tell. */
-static bool unused(PyObject *array) {
-#ifdef Py_GIL_DISABLED
-    return false;
-#else
-    return Py_REFCNT(array) == 1;
-#endif
-}
-
-/* The array of that name, made like that of an earlier batch, or that itself where nobody has it;
- * NULL: there was none, or the exception is set. */
-static PyObject *gather_like(struct questions *b, PyObject *name) {
-    struct question *first = PyList_Size(b->list) > 0 ? question_at(b->list, 0) : NULL;
-    if (!first) return NULL;
-    if (first->form != b->form) {
-        PyDict_Clear(b->made);
-        Py_XDECREF(b->form);
-        b->form = Py_NewRef(first->form);
-    }
-    PyObject *size = PyLong_FromSsize_t(PyList_Size(b->list));
-    PyObject *key = size ? PyTuple_Pack(2, name, size) : NULL;
-    PyObject *made = key ? PyDict_GetItemWithError(b->made, key) : NULL;
-    Py_XDECREF(key);
-    Py_XDECREF(size);
-    PyObject *array = made ? PyTuple_GetItem(made, 0) : NULL;
-    if (!array) return NULL;
-    long long index = PyLong_AsLongLong(PyTuple_GetItem(made, 1));
-    array = unused(array) ? Py_NewRef(array) : PyObject_CallMethod(array, "copy", NULL);
-    if (array && gather(b->list, index, array) && !PyDict_SetItem(b->arrays, name, array))
-        return array;
-    Py_XDECREF(array);
-    return NULL;
-}
-
 static PyObject *questions_item(PyObject *self, PyObject *name) {
-    struct questions *b = (struct questions *)self;
-    PyObject *array = PyDict_GetItemWithError(b->arrays, name);
-    Py_XINCREF(array);
-    if (!array && !PyErr_Occurred()) array = gather_like(b, name);
-    if (array || PyErr_Occurred()) return array;
-    return PyObject_CallMethod(self, "_make", "(O)", name);
+    PyObject *array = PyDict_GetItemWithError(((struct questions *)self)->arrays, name);
+    if (array) return Py_NewRef(array);
+    return PyErr_Occurred() ? NULL : PyObject_CallMethod(self, "_make", "(O)", name);
 }
 
 static Py_ssize_t questions_length(PyObject *self) {
     return PyList_Size(((struct questions *)self)->list);
 }
 
-/* _add(request) -> bool: puts it into the batch; False: it has another layout. */
-static PyObject *questions_add(PyObject *self, PyObject *request) {
-    if (!PyObject_TypeCheck(request, fast_question_type))
-        return PyErr_Format(PyExc_TypeError, "expected a question");
-    bool added = add((struct questions *)self, (struct question *)request);
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(added);
-}
-
+/* Questions([before]): before: the batch before this one. */
 static PyObject *questions_new(PyTypeObject *type, PyObject *args, PyObject *named) {
-    (void)args;
     (void)named;
+    PyObject *before = PyTuple_Size(args) == 1 ? PyTuple_GetItem(args, 0) : NULL;
     struct questions *b = (struct questions *)PyType_GenericAlloc(type, 0);
     if (!b) return NULL;
+    if (before && PyObject_TypeCheck(before, questions_type))
+        memcpy(b->before, ((struct questions *)before)->asked, sizeof b->before);
     b->list = PyList_New(0);
     b->arrays = PyDict_New();
-    b->made = PyDict_New();
-    if (!b->list || !b->arrays || !b->made) Py_CLEAR(b);
+    if (!b->list || !b->arrays) Py_CLEAR(b);
     return (PyObject *)b;
 }
 
-#define OBJECTS(X) X(list) X(arrays) X(made) X(form)
+#define OBJECTS(X) X(list) X(arrays)
 FAST_COLLECTS(questions, OBJECTS)
 
 static PyMemberDef members[] = {
     {"requests", T_OBJECT_EX, offsetof(struct questions, list), READONLY, NULL},
     {"_arrays", T_OBJECT_EX, offsetof(struct questions, arrays), READONLY, NULL},
-    {"_made", T_OBJECT_EX, offsetof(struct questions, made), READONLY, NULL},
-    {"_wait", T_LONGLONG, offsetof(struct questions, wait), 0, NULL},
-    {"_longest", T_LONGLONG, offsetof(struct questions, longest), 0, NULL},
-    {"_until", T_LONGLONG, offsetof(struct questions, until), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
-static PyMethodDef methods[] = {{"_add", questions_add, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_new, (void *)questions_new},
                               {Py_tp_dealloc, (void *)fast_dealloc},
                               FAST_COLLECTED(questions),
                               {Py_tp_members, members},
-                              {Py_tp_methods, methods},
                               {Py_mp_subscript, (void *)questions_item},
                               {Py_mp_length, (void *)questions_length},
                               {0, NULL}};

@@ -33,7 +33,7 @@ static int add_all(PyObject *module) {
     }
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
     return fast_add_question(module) || fast_add_questions(module) || fast_add_asker(module) ||
-                   fast_add_loop(module) || fast_add_steps(module)
+                   fast_add_steps(module)
                ? -1
                : 0;
 }
@@ -41,12 +41,11 @@ static int add_all(PyObject *module) {
 #define METHOD(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {METHOD("setup", setup),
                                 METHOD("receive", fast_receive_request),
-                                METHOD("release", fast_release),
+                                METHOD("take", fast_take),
                                 METHOD("reply", fast_reply),
-                                METHOD("renewed", fast_renewed),
+                                METHOD("request", fast_request),
                                 METHOD("text", fast_text),
                                 METHOD("collect", fast_collect),
-                                {"end_turn", fast_end_turn, METH_O, NULL},
                                 METHOD("gather", fast_gather),
                                 METHOD("reply_rows", fast_reply_rows),
                                 METHOD("evaluate", fast_evaluate),

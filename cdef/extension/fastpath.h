@@ -20,7 +20,6 @@
     X(shmb_host_poll, int64_t, (shmb_host *))                                                      \
     X(shmb_host_take, int64_t, (shmb_host *, bool))                                                \
     X(shmb_host_receive, int64_t, (shmb_host *, int64_t))                                          \
-    X(shmb_host_release, void, (shmb_host *, int64_t))                                             \
     X(shmb_host_attached, int, (const shmb_host *))                                                \
     X(shmb_host_waiting, int, (const shmb_host *))                                                 \
     X(shmb_host_values, int64_t, (shmb_host *, int64_t, int64_t, void *, int64_t))                 \
@@ -49,6 +48,27 @@
 extern struct fast_core {
     FAST_CORE(FAST_POINTER)
 } core;
+
+/* ---- Whoever refers to an array keeps it ---- */
+
+/* Has only one reference to the object been made? Where that cannot be known: no. */
+static inline bool fast_unique(PyObject *object) {
+#if PY_VERSION_HEX >= 0x030E0000 && !defined(Py_LIMITED_API)
+    return PyUnstable_Object_IsUniquelyReferenced(object);
+#elif defined(Py_GIL_DISABLED)
+    (void)object;
+    return false;
+#else
+    return Py_REFCNT(object) == 1;
+#endif
+}
+#ifdef Py_GIL_DISABLED
+#define FAST_LOCKED(object) Py_BEGIN_CRITICAL_SECTION(object);
+#define FAST_UNLOCKED Py_END_CRITICAL_SECTION();
+#else /* the GIL does */
+#define FAST_LOCKED(object)
+#define FAST_UNLOCKED
+#endif
 
 /* ---- value.c: Python values as tensors ---- */
 
@@ -84,28 +104,34 @@ enum {
 
 /* ---- question.c ---- */
 
-/* What a Request is below: what each message needs, where C finds it. */
-struct question {
+/* What the messages of one key share: where their features lie, and arrays over the slot, which
+ * later messages use again unless somebody keeps one. */
+struct layout {
     PyObject_HEAD shmb_host *host;
     long long key;
-    PyObject *flat;            /* the body's bytes, as an array */
-    PyObject *roots;           /* arrays over flat, by name or place; each holds it once */
+    PyTypeObject *type;        /* of its requests */
+    PyObject *slot;            /* a buffer: who has it, or an array over it, keeps the slot */
+    PyObject *roots;           /* arrays over slot, by name or place */
     PyObject *ready;           /* arrays that can be returned as they are, by name */
     PyObject *form;            /* what is equal in a batch, one object for all that have it */
     unsigned long long placed; /* of its message */
-    char open;                 /* has no reply yet */
+    unsigned long long made;   /* how many requests */
     char copy;                 /* its arrays are copies */
     char direct;               /* advice goes out as it is: the host checks nothing */
-    char texts;                /* its message holds strings */
-    char lists;                /* its message holds lists, which go with its runner */
+    char texts;                /* its messages hold strings */
+    char lists;                /* its messages hold lists, which go with their runner */
+};
+/* What a Request is below. Its end answers it. */
+struct question {
+    PyObject_HEAD struct layout *layout;
+    char open; /* has no reply yet */
 };
 extern PyTypeObject *fast_question_type;
 int fast_add_question(PyObject *module);
-/* Does anyone else hold an array over the slot? */
-bool fast_question_held(const struct question *q);
-/* Sends the fields. The status, and whether the slot is kept; INVALID: nothing was done. */
-shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
-                                bool *keep);
+/* Sends the fields; INVALID: nothing was done. */
+shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count);
+/* A new request of layouts[key]; NULL where that is not known, or on an error. */
+struct question *fast_question_of(PyObject *layouts, PyObject *key);
 
 /* ---- receive.c ---- */
 
@@ -141,14 +167,11 @@ void fast_dealloc(PyObject *self);
 #define FAST_FUNCTION(name)                                                                        \
     PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
 FAST_FUNCTION(fast_receive_request); /* receive.c */
-FAST_FUNCTION(fast_release);
-FAST_FUNCTION(fast_reply); /* question.c */
-FAST_FUNCTION(fast_renewed);
+FAST_FUNCTION(fast_reply);           /* question.c */
+FAST_FUNCTION(fast_take);
+FAST_FUNCTION(fast_request);
 FAST_FUNCTION(fast_text);
-/* requests[key] for its next message; NULL where more than `holders` have it, or on an error. */
-struct question *fast_renew(PyObject *requests, PyObject *key, Py_ssize_t holders);
 FAST_FUNCTION(fast_collect); /* batch.c */
-PyObject *fast_end_turn(PyObject *module, PyObject *held);
 FAST_FUNCTION(fast_gather);
 FAST_FUNCTION(fast_reply_rows);
 int fast_add_questions(PyObject *module);
@@ -158,7 +181,6 @@ FAST_FUNCTION(fast_ask);
 FAST_FUNCTION(fast_send);
 FAST_FUNCTION(fast_receive_advice);
 int fast_add_asker(PyObject *module);
-int fast_add_loop(PyObject *module);  /* loop.c */
 int fast_add_steps(PyObject *module); /* steps.c */
 
 #endif

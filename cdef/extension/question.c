@@ -2,33 +2,46 @@
 
 #include "fastpath.h"
 
+enum { TURNS_PER_LOOK = 64 };
+
 PyTypeObject *fast_question_type;
+static PyTypeObject *layout_type;
 static PyObject *copy_name;
 
-bool fast_question_held(const struct question *q) {
-    if (q->copy || !q->flat || !q->roots) return false;
-    if (Py_REFCNT(q->flat) > 1 + PyDict_Size(q->roots)) return true;
+/* True where the method was called without an exception. */
+static bool call(PyObject *object, const char *method) {
+    PyObject *done = PyObject_CallMethod(object, method, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+/* Has anyone else an array over the slot? */
+static bool layout_held(const struct layout *l) {
     PyObject *key, *array;
-    for (Py_ssize_t at = 0; PyDict_Next(q->roots, &at, &key, &array);)
-        if (Py_REFCNT(array) > 1) return true;
+    for (Py_ssize_t at = 0; !l->copy && PyDict_Next(l->roots, &at, &key, &array);)
+        if (!fast_unique(array)) return true;
     return false;
 }
 
-shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count,
-                                bool *keep) {
+shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count) {
+    const struct layout *l = q->layout;
     size_t bytes = 0;
     for (int64_t i = 0; i < count; i++)
         bytes += (size_t)fields[i].size * core.shmb_dtype_size(fields[i].dtype);
+    bool keep;
+    FAST_LOCKED(q)
     q->open = 0; /* first: from here on no thread takes a new view */
-    *keep = fast_question_held(q);
+    keep = layout_held(l);
+    FAST_UNLOCKED
     shmb_status status;
     if (bytes < FAST_LONG_COPY) {
-        status = core.shmb_host_reply(q->host, q->key, *keep, fields, count);
+        status = core.shmb_host_reply(l->host, l->key, keep, fields, count);
     } else {
-        Py_BEGIN_ALLOW_THREADS status = core.shmb_host_reply(q->host, q->key, *keep, fields, count);
+        Py_BEGIN_ALLOW_THREADS status = core.shmb_host_reply(l->host, l->key, keep, fields, count);
         Py_END_ALLOW_THREADS
     }
     if (status == SHMB_INVALID) q->open = 1;
+    else if (keep && !call((PyObject *)l, "_leave")) PyErr_Clear();
     return status;
 }
 
@@ -53,7 +66,7 @@ static bool fields_of(PyObject *advice, PyObject *named, struct value *values, s
 }
 
 /* reply(question, advice, named): True: it was sent; None: nothing was done, and the long way is to
- * be gone; else status << 1 | keep. advice: Ellipsis where there is none. */
+ * be gone; else the status. advice: Ellipsis where there is none. */
 PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3 || !PyObject_TypeCheck(args[0], fast_question_type) || !PyDict_Check(args[2]))
@@ -62,41 +75,69 @@ PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) 
     struct value values[FAST_FIELDS];
     shmb_tensor fields[FAST_FIELDS];
     int64_t n = 0;
-    bool keep;
     shmb_status status = SHMB_INVALID;
     PyObject *advice = args[1] == Py_Ellipsis ? NULL : args[1];
-    if (q->open && q->direct && fields_of(advice, args[2], values, fields, &n))
-        status = fast_question_reply(q, fields, n, &keep);
+    if (q->open && q->layout->direct && fields_of(advice, args[2], values, fields, &n))
+        status = fast_question_reply(q, fields, n);
     fast_release_values(values, n);
     if (status == SHMB_INVALID) Py_RETURN_NONE;
-    if (!status && !keep) Py_RETURN_TRUE;
-    return PyLong_FromLong((long)status << 1 | keep);
+    if (!status) Py_RETURN_TRUE;
+    return PyLong_FromLong((long)status);
 }
 
-struct question *fast_renew(PyObject *requests, PyObject *key, Py_ssize_t holders) {
-    PyObject *found = PyDict_GetItemWithError(requests, key);
-    if (!found || Py_REFCNT(found) > holders) return NULL;
-    struct question *q = (struct question *)found;
+/* Readies it for the next message. */
+static bool renew(struct layout *l) {
+    if (!l->slot && !call((PyObject *)l, "_enter")) return false;
+    if (l->copy) PyDict_Clear(l->ready);
+    const shmb_message *m = l->texts ? core.shmb_host_message(l->host, l->key) : NULL;
+    return !m || m->placed == l->placed || call((PyObject *)l, "_place_anew");
+}
+
+static struct question *new_question(struct layout *l) {
+    struct question *q = renew(l) ? (struct question *)PyType_GenericAlloc(l->type, 0) : NULL;
+    if (!q) return NULL;
+    Py_INCREF((PyObject *)l);
+    q->layout = l;
     q->open = 1;
-    Py_INCREF(found);
-    if (q->copy && q->ready) PyDict_Clear(q->ready);
-    const shmb_message *m = q->texts ? core.shmb_host_message(q->host, q->key) : NULL;
-    if (!m || m->placed == q->placed) return q;
-    PyObject *done = PyObject_CallMethod(found, "_place_anew", NULL);
-    if (!done) Py_CLEAR(found);
-    Py_XDECREF(done);
-    return (struct question *)found;
+    l->made++;
+    return q;
 }
 
-/* renewed(requests, key, holders) -> requests[key] for its next message, or None where somebody
- * besides so many holders has it. */
-PyObject *fast_renewed(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+struct question *fast_question_of(PyObject *layouts, PyObject *key) {
+    PyObject *found = PyDict_GetItemWithError(layouts, key);
+    return found ? new_question((struct layout *)found) : NULL;
+}
+
+/* request(layouts, key) -> a new request of layouts[key], or None where that is not known. */
+PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 3) return PyErr_Format(PyExc_TypeError, "expected requests, a key and a number");
-    Py_ssize_t holders = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred()) return NULL;
-    PyObject *found = (PyObject *)fast_renew(args[0], args[1], holders);
+    if (count != 2 || !PyDict_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "expected a dict and a key");
+    PyObject *found = (PyObject *)fast_question_of(args[0], args[1]);
     if (found || PyErr_Occurred()) return found;
+    Py_RETURN_NONE;
+}
+
+/* take(came, host, receive, layouts, timeout_ns) -> None: the list `came` has one more request.
+ * Else a key whose layout is not known, or -shmb_status. receive: called with the timeout in place
+ * of fast_receive, or None. */
+PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    static unsigned turns; /* from time to time Python is to look around */
+    if (count != 5 || !PyList_Check(args[0]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "expected a list, a host, a function, a dict, a time");
+    if (++turns % TURNS_PER_LOOK == 0) return PyLong_FromLong(-SHMB_INTERRUPTED);
+    shmb_host *host = PyLong_AsVoidPtr(args[1]);
+    int64_t timeout = PyLong_AsLongLong(args[4]);
+    if (PyErr_Occurred()) return NULL;
+    PyObject *key = args[2] == Py_None ? PyLong_FromLongLong(fast_receive(host, timeout))
+                                       : PyObject_CallFunctionObjArgs(args[2], args[4], NULL);
+    PyObject *request = key ? (PyObject *)fast_question_of(args[3], key) : NULL;
+    if (!request && !PyErr_Occurred()) return key;
+    Py_XDECREF(key);
+    int status = request ? PyList_Append(args[0], request) : -1;
+    Py_XDECREF(request);
+    if (status) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -105,15 +146,15 @@ PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyObject_TypeCheck(args[0], fast_question_type))
         return PyErr_Format(PyExc_TypeError, "expected a question and an index");
-    struct question *q = (struct question *)args[0];
+    const struct layout *l = ((struct question *)args[0])->layout;
     long long index = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred()) return NULL;
     char own[1024], *text = own;
-    int64_t bytes = core.shmb_host_values(q->host, q->key, index, own, sizeof own);
+    int64_t bytes = core.shmb_host_values(l->host, l->key, index, own, sizeof own);
     if (bytes > (int64_t)sizeof own) {
         text = malloc((size_t)bytes);
         if (!text) return PyErr_NoMemory();
-        bytes = core.shmb_host_values(q->host, q->key, index, text, bytes);
+        bytes = core.shmb_host_values(l->host, l->key, index, text, bytes);
     }
     /* bytes that are no UTF-8, as of file names, become surrogate escapes */
     PyObject *found = bytes < 0 ? NULL : PyUnicode_DecodeUTF8(text, bytes, "surrogateescape");
@@ -125,57 +166,98 @@ PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
 /* A copy of the tensor, for the features of this request alone; NULL without an error: there is no
  * view of it yet. */
 static PyObject *copy_tensor(struct question *q, PyObject *name) {
-    PyObject *view = q->copy && q->roots ? PyDict_GetItemWithError(q->roots, name) : NULL;
+    const struct layout *l = q->layout;
+    PyObject *view = l->copy ? PyDict_GetItemWithError(l->roots, name) : NULL;
     PyObject *copy = view ? PyObject_CallMethodObjArgs(view, copy_name, NULL) : NULL;
-    if (copy && q->open && PyDict_SetItem(q->ready, name, copy) == 0) return copy;
+    if (copy && q->open && PyDict_SetItem(l->ready, name, copy) == 0) return copy;
     Py_XDECREF(copy);
     return NULL;
 }
 
 static PyObject *question_item(PyObject *self, PyObject *name) {
     struct question *q = (struct question *)self;
-    if (q->open && q->ready) {
-        PyObject *array = PyDict_GetItemWithError(q->ready, name);
+    if (q->open && q->layout) {
+        PyObject *array;
+        FAST_LOCKED(q)
+        array = q->open ? PyDict_GetItemWithError(q->layout->ready, name) : NULL;
         Py_XINCREF(array);
+        FAST_UNLOCKED
         if (!array && !PyErr_Occurred()) array = copy_tensor(q, name);
         if (array || PyErr_Occurred()) return array;
     }
     return PyObject_CallMethod(self, "_make", "(O)", name);
 }
 
-static PyObject *question_held(PyObject *self, PyObject *unused) {
-    (void)unused;
-    return PyBool_FromLong(fast_question_held((struct question *)self));
+/* Whoever had the last reference to a request that has no reply has dropped it. */
+static void question_finalize(PyObject *self) {
+    PyObject *type, *error, *trace;
+    if (!((struct question *)self)->open) return;
+    ((struct question *)self)->open = 0;
+    PyErr_Fetch(&type, &error, &trace);
+    if (!call(self, "_drop")) PyErr_WriteUnraisable(self);
+    PyErr_Restore(type, error, trace);
 }
 
-#define OBJECTS(X) X(flat) X(roots) X(ready) X(form)
-FAST_COLLECTS(question, OBJECTS)
-
-static PyMemberDef members[] = {
-    {"_address", T_ULONGLONG, offsetof(struct question, host), 0, NULL},
-    {"_key", T_LONGLONG, offsetof(struct question, key), 0, NULL},
-    {"_flat", T_OBJECT_EX, offsetof(struct question, flat), 0, NULL},
-    {"_roots", T_OBJECT_EX, offsetof(struct question, roots), 0, NULL},
-    {"_ready", T_OBJECT_EX, offsetof(struct question, ready), 0, NULL},
-    {"_layout", T_OBJECT, offsetof(struct question, form), 0, NULL},
-    {"_placed", T_ULONGLONG, offsetof(struct question, placed), 0, NULL},
-    {"_texts", T_BOOL, offsetof(struct question, texts), 0, NULL},
-    {"_lists", T_BOOL, offsetof(struct question, lists), 0, NULL},
+#define QUESTION_OBJECTS(X) X(layout)
+FAST_COLLECTS(question, QUESTION_OBJECTS)
+static PyMemberDef question_members[] = {
+    {"_layout", T_OBJECT_EX, offsetof(struct question, layout), READONLY, NULL},
     {"_open", T_BOOL, offsetof(struct question, open), 0, NULL},
-    {"_copy", T_BOOL, offsetof(struct question, copy), 0, NULL},
-    {"_direct", T_BOOL, offsetof(struct question, direct), 0, NULL},
     {NULL, 0, 0, 0, NULL}};
-static PyMethodDef methods[] = {{"_held", question_held, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
-static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
-                              FAST_COLLECTED(question),
-                              {Py_tp_members, members},
-                              {Py_tp_methods, methods},
-                              {Py_mp_subscript, (void *)question_item},
-                              {0, NULL}};
-static PyType_Spec spec = {"shmbridge._fastpath.Question", sizeof(struct question), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+static PyType_Slot question_slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
+                                       {Py_tp_finalize, (void *)question_finalize},
+                                       FAST_COLLECTED(question),
+                                       {Py_tp_members, question_members},
+                                       {Py_mp_subscript, (void *)question_item},
+                                       {0, NULL}};
+static PyType_Spec question_spec = {"shmbridge._fastpath.Question", sizeof(struct question), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                    question_slots};
+
+static PyObject *layout_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    (void)args;
+    (void)named;
+    struct layout *l = (struct layout *)PyType_GenericAlloc(type, 0);
+    if (!l) return NULL;
+    l->roots = PyDict_New();
+    l->ready = PyDict_New();
+    if (!l->roots || !l->ready) Py_CLEAR(l);
+    return (PyObject *)l;
+}
+
+static PyObject *layout_is_held(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return PyBool_FromLong(layout_held((struct layout *)self));
+}
+
+#define LAYOUT_OBJECTS(X) X(type) X(slot) X(roots) X(ready) X(form)
+FAST_COLLECTS(layout, LAYOUT_OBJECTS)
+static PyMemberDef layout_members[] = {
+    {"_address", T_ULONGLONG, offsetof(struct layout, host), 0, NULL},
+    {"key", T_LONGLONG, offsetof(struct layout, key), 0, NULL},
+    {"_type", T_OBJECT, offsetof(struct layout, type), 0, NULL},
+    {"_slot", T_OBJECT, offsetof(struct layout, slot), 0, NULL},
+    {"_roots", T_OBJECT_EX, offsetof(struct layout, roots), 0, NULL},
+    {"_ready", T_OBJECT_EX, offsetof(struct layout, ready), 0, NULL},
+    {"_form", T_OBJECT, offsetof(struct layout, form), 0, NULL},
+    {"_placed", T_ULONGLONG, offsetof(struct layout, placed), 0, NULL},
+    {"made", T_ULONGLONG, offsetof(struct layout, made), READONLY, NULL},
+    {"texts", T_BOOL, offsetof(struct layout, texts), 0, NULL},
+    {"lists", T_BOOL, offsetof(struct layout, lists), 0, NULL},
+    {"copy", T_BOOL, offsetof(struct layout, copy), 0, NULL},
+    {"direct", T_BOOL, offsetof(struct layout, direct), 0, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyMethodDef layout_methods[] = {{"held", layout_is_held, METH_NOARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
+static PyType_Slot layout_slots[] = {
+    {Py_tp_new, (void *)layout_new}, {Py_tp_dealloc, (void *)fast_dealloc}, FAST_COLLECTED(layout),
+    {Py_tp_members, layout_members}, {Py_tp_methods, layout_methods},       {0, NULL}};
+static PyType_Spec layout_spec = {"shmbridge._fastpath.Layout", sizeof(struct layout), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                  layout_slots};
 
 int fast_add_question(PyObject *module) {
     copy_name = PyUnicode_InternFromString("copy");
-    return copy_name ? fast_add_class(module, &spec, &fast_question_type) : -1;
+    if (!copy_name || fast_add_class(module, &layout_spec, &layout_type)) return -1;
+    return fast_add_class(module, &question_spec, &fast_question_type);
 }

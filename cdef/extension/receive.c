@@ -36,36 +36,14 @@ int64_t fast_receive(shmb_host *host, int64_t timeout) {
     return key < 0 ? fast_wait(host, timeout) : key;
 }
 
-/* A host and a number; false with the exception set. */
-static bool read_two(PyObject *const *args, Py_ssize_t count, const char *number, shmb_host **host,
-                     int64_t *out) {
-    if (count != 2)
-        PyErr_Format(PyExc_TypeError, "expected a host and a %s, found %zd arguments", number,
-                     count);
-    else {
-        *host = PyLong_AsVoidPtr(args[0]);
-        *out = PyLong_AsLongLong(args[1]);
-    }
-    return !PyErr_Occurred();
-}
-
 /* receive(host, timeout_ns) -> key, or -shmb_status: shmb_host_receive. */
 PyObject *fast_receive_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    shmb_host *host;
-    int64_t timeout;
-    if (!read_two(args, count, "timeout", &host, &timeout)) return NULL;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "expected a host and a timeout");
+    shmb_host *host = PyLong_AsVoidPtr(args[0]);
+    int64_t timeout = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
     return PyLong_FromLongLong(fast_receive(host, timeout));
-}
-
-/* release(host, key): shmb_host_release. */
-PyObject *fast_release(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    shmb_host *host;
-    int64_t key;
-    if (!read_two(args, count, "key", &host, &key)) return NULL;
-    core.shmb_host_release(host, key);
-    Py_RETURN_NONE;
 }
 
 int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {

@@ -9,33 +9,31 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _fastpath
-from shmbridge._host.location import FieldLocation
-from shmbridge._host.request import Request, by_name, is_open, settle, slots_of
+from shmbridge._host.layout import FieldLocation
+from shmbridge._host.request import Request, by_name, in_place, is_open, settle
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 # Bytes: rows as large as this are not copied into an array where they lie evenly.
 IN_PLACE = 1 << 12
-MAX_WAIT = 50e-6  # seconds that a batch waits for more requests, unless told otherwise
-FOREVER = 1e9  # seconds; inf is no int
 
 
 class _Rows:
-    """Exports evenly spaced rows of several slots as one strided array, and holds the slots while
-    it lives."""
+    """Exports evenly spaced rows of several slots as one strided array, and holds them while it
+    lives."""
 
-    __slots__ = ("__array_interface__", "_flats")
+    __slots__ = ("__array_interface__", "_rows")
 
-    def __init__(self, first: Array, step: int, flats: list[Array]) -> None:
-        self._flats = flats
+    def __init__(self, rows: list[Array], step: int) -> None:
+        first, self._rows = rows[0], rows
         self.__array_interface__ = {
             "version": 3,
             "data": (first.__array_interface__["data"][0], False),
             "typestr": f"|u{first.dtype.itemsize}"
             if first.dtype.itemsize == 1
             else f"|V{first.dtype.itemsize}",
-            "shape": (len(flats), *first.shape),
+            "shape": (len(rows), *first.shape),
             "strides": (step, *first.strides),
         }
 
@@ -48,11 +46,18 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
 
     A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request.
     Iteration, keys(), items(), `in`, dict(batch) and passing it as keyword arguments work on the
-    features, by name. `batch.requests` are the requests. The object is reused for a later batch:
-    keep its arrays, not the object.
+    features, by name. `batch.requests` are the requests, which are answered with DroppedError when
+    the last reference to the batch ends. An exception that leaves `with batch:` is the answer.
     """
 
     __slots__ = ("__weakref__",)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            answer_error(self, error)
 
     @property
     def size(self) -> int:
@@ -92,8 +97,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
             array = self._strided([request[name] for request in self.requests])
         if array is None:
             array = self._gathered(place)
-        if place.bytes < IN_PLACE and place.dtype.isbuiltin == 1:
-            self._made[name, len(self.requests)] = array, place.index  # for _fastpath
         self._arrays[name] = array
         return array
 
@@ -116,15 +119,13 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         return np.stack([request[place.name] for request in self.requests])
 
     def _strided(self, rows: list[Array]) -> Array | None:
-        slots = slots_of(self.requests)
-        if slots is None:
+        if not in_place(self.requests):
             return None
         starts = [row.__array_interface__["data"][0] for row in rows]
         steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
         if len(steps) > 1:
             return None
-        exported = _Rows(rows[0], steps.pop(), slots)
-        return np.asarray(exported).view(rows[0].dtype)
+        return np.asarray(_Rows(rows, steps.pop())).view(rows[0].dtype)
 
     def reply(self, advice: Any = None, **named: Any) -> None:
         """Answers every request: row i of each array, or element i of each list, is the reply to
@@ -175,22 +176,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         for request in self.requests:
             if is_open(request):
                 request.fail(error)
-
-
-def empty_batch(max_wait: float | None) -> Batch:
-    """One to collect requests in; max_wait as `Host.serve`'s."""
-    batch = Batch()
-    if max_wait is None:
-        batch._longest = int(MAX_WAIT * 1e9)
-    else:
-        batch._wait = int(min(max_wait, FOREVER) * 1e9)
-    return batch
-
-
-def time_left(batch: Batch, now: int) -> int:
-    """Nanoseconds until a batch with a request is handed out."""
-    batch._until = batch._until or now + batch._wait
-    return max(0, batch._until - now)
 
 
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import inspect
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class Host(Receiving):
     """The model's side of a bridge, for up to `channels` runners at once.
 
-    `with Host(…) as host` closes it at the end. Ctrl-C in a loop over it (`serve`, `batches`,
-    `for request in host`) also closes it, and ends the with block quietly. Without a with block it
-    is a KeyboardInterrupt, except in `serve`, which returns.
+    `with Host(…) as host` closes it at the end. Once the main thread has looped over it (`serve`,
+    `batches`, `for request in host`), Ctrl-C ends the with block quietly. Without a with block it
+    is a KeyboardInterrupt, except in `serve`, which returns; while a loop waits it closes the host.
 
     One thread receives. Any thread may reply. In a forked child, kept arrays can be read, every
     call raises ForkedError, and closing removes nothing.
@@ -113,9 +113,6 @@ class Host(Receiving):
         if chosen.deadline is not None:
             self._set_deadline(chosen.deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
-        # Called with the source and a timeout in ns.
-        self._receive: Callable[[Any, int], int] = _fastpath.receive
-        self._source: Any = self._address
         size = ffi.new("uint64_t *")
         base, h = lib.shmb_host_memory(self._h, size), self._h
         self._base = int(ffi.cast("uintptr_t", base))
@@ -154,8 +151,8 @@ class Host(Receiving):
         if self._closed:
             return
         self._closed = True
-        self._requests.clear()
-        self._left_over.clear()
+        self._layouts.clear()
+        self._came.clear()
         if lib.shmb_host_forked(self._h):
             return
         try:
@@ -169,9 +166,9 @@ class Host(Receiving):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
-        """Closes, and suppresses the Ctrl-C that ended this host's loop."""
+        """Closes, and suppresses Ctrl-C once the main thread has looped over this host."""
         self.close()
-        return self._interrupted and isinstance(error, KeyboardInterrupt)
+        return self._interruptible and isinstance(error, KeyboardInterrupt)
 
     def __del__(self) -> None:
         if not self._closed:
@@ -192,15 +189,15 @@ class Host(Receiving):
         if self._deadline is None:
             self._set_deadline(math.inf)
         # Pipes have rules of their own, and specs are checked in Python.
-        plain = self._request_type is Request and self._source is self._address
+        plain = self._request_type is Request and self._receive is None
         direct = plain and self._advice is None and self._features is None
-        receive = partial(self._receive, self._source)
+        receive = self._receive or partial(_fastpath.receive, self._address)
         address, channels = self._address, self._plan.channels
-        calls = self._take, self._came, self._ends, self._check
+        calls = self._take_key, self._note_asked, self._ends, self._check
         return Keys(address, channels, direct, receive, *calls)
 
-    def _came(self) -> None:
-        self._idle_since = time.monotonic()
+    def _note_asked(self) -> None:
+        self._asked = True
 
     def _check(self) -> None:
         if self._closed:
@@ -211,20 +208,24 @@ class Host(Receiving):
     def __iter__(self) -> Iterator[Request]:
         """Yields requests until the host is closed, `until_idle`, or Ctrl-C, which closes the host.
 
-        When the loop asks for the next request, an unanswered request is answered with an error,
-        unless other code also holds a reference to it. The object is reused for a later request of
-        the same kind: keep its arrays, not the object.
+        A request is yours as long as you refer to it, also beyond the loop's next one: it is
+        answered with DroppedError when its last reference ends. The loop's own variable is a
+        reference, too. A request that you hold for more than a second is reported once.
 
-        An exception that leaves the loop is sent to the runner of its request. The host stays open,
-        and you can start another loop. After a `break`, the request stays with your code.
+        `with request:` sends an exception of its block to the runner. The host stays open after an
+        exception or a `break`, and you can start another loop.
         """
-        return _fastpath.loop(self._loop())
+        return self._loop()
+
+    def __aiter__(self) -> AsyncIterator[Request]:
+        """The same for asyncio: `async for request in host`. A thread waits for requests, and your
+        event loop gets them. A task that is cancelled loses none: the next loop gets it."""
+        return self._loop_async()
 
     def receive(self, timeout: float | None = None) -> Request | None:
         """Waits for a request.
 
-        Unlike a request of the loop, it is yours until you answer it or delete it. Use this
-        function to pass requests to other threads.
+        As with a loop's request, it is yours until you answer it or let it go.
 
         Args:
             timeout: Seconds to wait. None: until the host is closed.
@@ -236,35 +237,29 @@ class Host(Receiving):
             ClosedError: The host is closed.
             ForkedError: The host was inherited through fork.
         """
-        left_over = self._next_left_over()
-        if left_over is not None:
-            return left_over
         until = math.inf if timeout is None else time.monotonic() + timeout
-        while True:
-            self._release_dead()
+        while not self._came:
             left = max(0, until - time.monotonic()) * 1e9
-            key = self._receive(self._source, int(min(SLICE_NS, left)))
-            if key >= 0:
-                self._idle_since = time.monotonic()
-                request = self._meet(key)
-                if request is not None:
-                    return request
+            key = self._take(int(min(SLICE_NS, left)))
+            if key is None:
+                self._asked = True
             elif self._ends(key):
                 raise ClosedError(f"the host at {self.url} is closed")
-            elif time.monotonic() >= until:
+            elif not self._came and time.monotonic() >= until:
                 return None
+        return self._came.pop(0)
 
     def batches(self, max_size: int = 8, max_wait: float | None = None) -> Iterator[Batch]:
         """Collects requests of several runners, for one forward pass.
 
         A batch ends early when every attached runner has asked. All its requests have the same
-        names, dtypes and shapes; others wait for the next batch. Requests without a reply at the
-        end of an iteration are answered with an error.
+        names, dtypes and shapes; others wait for the next batch. A batch is yours as long as you
+        refer to it, as a request is.
 
         Args:
             max_size: The maximum number of requests.
-            max_wait: Seconds to wait for more requests after the first. None: as long as the model
-                takes, if that is 20 µs or more, at most 50 µs.
+            max_wait: Seconds to wait for more requests after the first. None: 50 µs if every
+                attached runner has asked in this batch or the one before, else not at all.
 
         Yields:
             `Batch` objects until the host is closed, `until_idle`, or Ctrl-C.
@@ -274,7 +269,7 @@ class Host(Receiving):
         """
         if max_size < 1:
             raise InvalidError(f"max_size={max_size}: expected 1 or more")
-        return _fastpath.loop(self._batches(max_size, max_wait))
+        return self._batches(max_size, max_wait)
 
     # ---- Serve ----
 
@@ -307,7 +302,7 @@ class Host(Receiving):
             OSError: A file cannot be written.
         """
         service, questions = self._served(model, max_batch, max_wait, record)
-        with service, contextlib.suppress(KeyboardInterrupt):
+        with service, contextlib.suppress(KeyboardInterrupt), self._looping():
             for question in questions:
                 service.answer(question)
 

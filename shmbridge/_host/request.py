@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from shmbridge import _fastpath
-from shmbridge._host.location import FieldLocation, locations_of
+from shmbridge._host.layout import FieldLocation, Layout
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 from shmbridge._values.dtypes import TensorSpec
@@ -26,30 +25,11 @@ from shmbridge.errors import (
 )
 
 _MISSING: Any = ...  # as _fastpath.reply has it
-# Reference counts tell nothing certain on a free-threaded Python: there everything is a copy.
-_free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def by_name(advice: Any) -> dict[str, Any]:
     """What a model returned, or a reply was given."""
     return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
-
-
-class Receiver(Protocol):
-    """What a request needs of the host that has received it."""
-
-    _h: Any  # shmb_host *
-    _address: int  # the same, for _fastpath
-    _memory: Any  # the segment
-    _base: int  # its address
-    _plan: Any  # its shmb_plan
-    _advice: dict[str, TensorSpec] | None  # what every reply must hold
-    _building: Any  # a lock, held while a reply of several fields is made
-    _kept: dict[int, Request]  # answered, with views that live on
-    _closed: bool
-
-    # The runner asked for what its advice is not.
-    def _tell_refused(self, error: ShmbridgeError) -> None: ...
 
 
 class Request(_fastpath.Question, Mapping[str, Any]):
@@ -60,50 +40,43 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     slot, or kept arrays hold every other slot. Strings are returned as str, lists of strings as
     list, ragged lists as `Ragged`.
 
-    A request without a reply is answered with an error: by the loop over the host when it asks for
-    the next one, unless other code holds a reference, or when it is garbage collected. Any thread
-    may reply.
+    A request is yours as long as you refer to it. The end of the last reference to one without a
+    reply answers it with DroppedError. An exception that leaves `with request:` is its answer. Any
+    thread may reply.
     """
 
-    __slots__ = ("__weakref__", "_h", "_host", "_places", "_runner", "_signature")
+    __slots__ = ("__weakref__",)
+    _layout: Layout
 
-    def __init__(self, host: Receiver, key: int, message: Any) -> None:
-        self._host = host
-        self._h, self._address = host._h, host._address
-        self._key = key
-        self._direct = host._advice is None
-        self._copy = bool(key & lib.SHMB_KEY_COPY) or _free_threaded
-        body = int(ffi.cast("uintptr_t", message.body))
-        self._flat = np.frombuffer(
-            host._memory, np.uint8, host._plan.request_bytes, body - host._base
-        )
-        self._places = locations_of(message, body)
-        places = self._places.values()
-        self._lists = any(place.rows is not None for place in places)
-        self._texts = any(place.kind == lib.SHMB_STRING for place in places)
-        self._placed = message.placed
-        # Arrays over the slot, made once and used again by later requests like this one: a tensor's
-        # by its name, the values of strings and lists by their place.
-        self._roots: dict[Any, Array] = {}
-        self._signature: str | None = None
-        # What must be equal for two requests to be in one batch. Unlike the signature it never
-        # reads alike by a name's choice.
-        self._layout = sys.intern(repr([place.form() for place in places]))
-        self._runner: tuple[int, str, int] | None = None
-        # What can be returned as it is.
-        self._ready: dict[Any, Array] = {} if self._copy else self._roots
-        self._open = True  # last: what cannot be made is not answered by its end
+    @property
+    def _host(self) -> Any:
+        return self._layout.host
+
+    @property
+    def _h(self) -> Any:
+        return self._layout.host._h
+
+    @property
+    def _key(self) -> int:
+        return self._layout.key
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._open and isinstance(error, Exception):
+            self.fail(error)
 
     # ---- Read ----
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._layout.places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._layout.places)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._layout.places
 
     def __repr__(self) -> str:
         return f"<Request {self.signature}{'' if self._open else ', answered'}>"
@@ -111,9 +84,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     @property
     def signature(self) -> str:
         """Names, dtypes and shapes of the features."""
-        if self._signature is None:
-            self._signature = ", ".join(place.spec() for place in self._places.values())
-        return self._signature
+        return self._layout.signature
 
     @property
     def wanted(self) -> np.dtype[Any] | None:
@@ -143,13 +114,13 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         return self._said()[0]
 
     def _said(self) -> tuple[int, str, int]:
-        if self._runner is None:  # the same for every request of this key
+        if self._layout.runner is None:  # the same for every request of this key
             number, pid, label = ffi.new("uint64_t *"), ffi.new("uint32_t *"), ffi.new("char[256]")
             if not lib.shmb_host_runner(self._h, self._key, number, pid, label):
                 return 0, "", 0
             text = tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
-            self._runner = pid[0], text, number[0]
-        return self._runner
+            self._layout.runner = pid[0], text, number[0]
+        return self._layout.runner
 
     def view(self, name: str) -> Array:
         """The tensor in shared memory, even if `request[name]` would be a copy. It is valid only
@@ -161,45 +132,28 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         self._check_open()
         place = self._place(name)
         if place.kind == lib.SHMB_STRING:  # of another length in each message
-            self._place_anew()
+            self._layout._place_anew()
             place = self._place(name)
-        return self._root(name if place.kind == lib.SHMB_TENSOR else place, place)
-
-    def _place_anew(self) -> None:
-        """A string of another length came: what follows it may lie elsewhere."""
-        message = lib.shmb_host_message(self._h, self._key)
-        if message == ffi.NULL:
-            raise RunnerGoneError(
-                "the runner died or disconnected: this request's strings are gone"
-            )
-        self._places = locations_of(message, int(ffi.cast("uintptr_t", message.body)))
-        self._placed = message.placed
-        self._roots.clear()
+        return self._layout.root(name if place.kind == lib.SHMB_TENSOR else place, place)
 
     def _place(self, name: str) -> FieldLocation:
         try:
-            return self._places[name]
+            return self._layout.places[name]
         except KeyError:
             raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
-
-    def _root(self, key: Any, place: FieldLocation) -> Array:
-        array = self._roots.get(key)
-        if array is None:
-            array = self._roots[key] = place.array(self._flat)
-        return array
 
     def _make(self, name: str) -> Any:
         place = self._place(name)
         self._check_open()
         if place.kind == lib.SHMB_TENSOR:
-            array = self._root(name, place)
-            if self._copy:
-                self._ready[name] = array = array.copy()
+            array = self._layout.root(name, place)
+            if self._layout.copy:
+                self._layout._ready[name] = array = array.copy()
             self._check_open()
             return array
         if place.kind == lib.SHMB_STRING:
             return self._text(place)
-        values = self._root(place, place)
+        values = self._layout.root(place, place)
         assert place.rows is not None
         offsets = np.empty(place.rows + 1, np.int64)
         if not lib.shmb_host_offsets(
@@ -208,14 +162,14 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             raise RunnerGoneError("the runner died or disconnected: this request's lists are gone")
         if place.kind == lib.SHMB_STRINGS:
             return tensor.texts_of(values, offsets)
-        return tensor.Ragged(values.copy() if self._copy else values, offsets)
+        return tensor.Ragged(values.copy() if self._layout.copy else values, offsets)
 
     def _text(self, place: FieldLocation) -> str:
         text = _fastpath.text(self, place.index)
         if text is None:  # the host is closed, or the parent's
-            self._place_anew()
+            self._layout._place_anew()
             place = self._place(place.name)
-            text = tensor.text_of(self._root(place, place))
+            text = tensor.text_of(self._layout.root(place, place))
         self._check_open()
         return text
 
@@ -282,11 +236,11 @@ class Request(_fastpath.Question, Mapping[str, Any]):
     def _finish(self) -> bool:
         """Marks the request answered; do views of its slot live on?"""
         self._open = False  # first: from here on no thread takes a new view
-        return self._held()
+        return self._layout.held()
 
-    def _sent(self, status: int, keep: bool) -> bool:
+    def _sent(self, status: int, keep: bool = False) -> bool:
         if keep:
-            self._host._kept[self._key] = self  # until its views are dead: then the slot goes back
+            self._layout._leave()
         if status == lib.SHMB_RUNNER_GONE:
             return False
         if status:
@@ -360,10 +314,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
                 "taken before stay valid)"
             )
 
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):
-            self._drop()
-
     def _drop(self) -> None:
         if not self._host._closed:
             self._fail(lib.SHMB_DROPPED, "the host discarded this request without a reply")
@@ -382,27 +332,20 @@ def is_open(request: Request) -> bool:
     return request._open
 
 
-def readable(request: Request) -> bool:
-    """May all of it be read? Lists go with their runner."""
-    return not request._lists or lib.shmb_host_message(request._h, request._key) != ffi.NULL
-
-
-def slots_of(requests: list[Request]) -> list[Array] | None:
-    """The bytes of their slots; None where arrays are copies."""
-    if any(request._copy for request in requests):
-        return None
-    return [request._flat for request in requests]
+def in_place(requests: list[Request]) -> bool:
+    """Do their arrays lie in their slots?"""
+    return not any(request._layout.copy for request in requests)
 
 
 def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
     """Why it is not what the host expects; "" where it is."""
     if specs is None:
         return ""
-    fits = request._places.keys() == specs.keys() and all(
+    fits = request._layout.places.keys() == specs.keys() and all(
         place.kind == lib.SHMB_TENSOR
         and place.code == dtypes.code_of(specs[name].dtype, name)
         and specs[name].matches(specs[name].dtype, place.shape)
-        for name, place in request._places.items()
+        for name, place in request._layout.places.items()
     )
     expected = ", ".join(map(str, specs.values()))
     return "" if fits else f"the host expects {expected}; the runner sent {request.signature}"
@@ -410,7 +353,7 @@ def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
 
 def settle(request: Request, outcome: int) -> bool:
     """What _fastpath's replies came to, as `Request.reply`."""
-    return request._sent(outcome >> 1, bool(outcome & 1))
+    return request._sent(outcome)
 
 
 def pass_on(request: Request, error: Exception) -> None:
@@ -419,12 +362,6 @@ def pass_on(request: Request, error: Exception) -> None:
         request._fail(
             error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL, str(error)
         )
-
-
-def drop(request: Request) -> None:
-    """Answers one that has no reply: the host let it go."""
-    if request._open:
-        request._drop()
 
 
 def lay_down(request: Request) -> bool:

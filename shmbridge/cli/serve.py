@@ -144,8 +144,8 @@ class Options:
         metavar="N",
     )
     max_wait: float | None = option(
-        "How long to wait for more requests in a batch.  [default: as long as the model takes, if "
-        "that is 20 µs or more, at most 50 µs]",
+        "How long to wait for more requests in a batch.  [default: 50 µs if every connected "
+        "compiler has asked in this batch or the one before, else not at all]",
         type=click.FloatRange(0),
         metavar="SECONDS",
     )

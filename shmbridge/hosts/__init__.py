@@ -14,6 +14,7 @@ import secrets
 import stat
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,6 @@ class PipeBackedRequest(Request):
     """A request whose reply goes to a pipe, at once."""
 
     __slots__ = ()
-    _host: PipeBackedHost
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`."""
@@ -55,11 +55,11 @@ class PipeBackedRequest(Request):
 
     def _flush(self) -> None:
         if not self._host._closed:
-            lib.shmb_pipe_server_flush(self._host._source[0])
+            lib.shmb_pipe_server_flush(self._host._server)
 
 
-def _receive(source: tuple[Any, Any], timeout_ns: int) -> int:
-    key = int(lib.shmb_pipe_server_receive(*source, timeout_ns))
+def _receive(server: Any, h: Any, timeout_ns: int) -> int:
+    key = int(lib.shmb_pipe_server_receive(server, h, timeout_ns))
     plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
     return key
 
@@ -102,7 +102,7 @@ class PipeBackedHost(Host):
         self._url = url
         self._fifos: list[tuple[Path, int | None]] = []
         self._server = ffi.gc(lib.shmb_pipe_server_new(-1), lib.shmb_pipe_server_free)
-        self._receive, self._source = _receive, (self._server, self._h)
+        self._receive = partial(_receive, self._server, self._h)
         # Text of numbers is longer than they are.
         limit = 8 * self._plan.request_bytes + self._plan.header_bytes
         with undone_by(self.close):

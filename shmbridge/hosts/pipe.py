@@ -28,7 +28,6 @@ class PipeRequest(PipeBackedRequest):
     float32. numpy's scalars and arrays keep their dtype."""
 
     __slots__ = ()
-    _host: PipeHost
 
     def reply(self, *args: Any, **named: Any) -> bool:
         """As `Request.reply`.

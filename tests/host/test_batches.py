@@ -1,12 +1,21 @@
 """Several compilers, one forward pass."""
 
-import threading
-
 import numpy as np
 import pytest
+from support.processes import until
 from support.requests import attached, in_segment
 
-from shmbridge import ClosedError, DroppedError, Host, InvalidError, ModelError, connect
+from shmbridge import (
+    ClosedError,
+    DeadlineError,
+    DroppedError,
+    Host,
+    InvalidError,
+    ModelError,
+    _fastpath,
+    connect,
+)
+from shmbridge._host.batch import Batch
 from shmbridge._native import lib
 
 
@@ -45,50 +54,74 @@ def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thr
         assert [call.result() for call in asking] == [4 * (10 * k + i) for i in range(3)]
 
 
-def test_by_default_a_batch_waits_for_no_more_than_the_model_takes(
-    host, runners, in_thread, monkeypatch
-):
-    """If each batch waited as long as it may, the test would not live to see it."""
-    monkeypatch.setattr("shmbridge._host.batch.MAX_WAIT", 86400)
+def test_by_default_a_batch_waits_for_nobody_who_has_not_asked(host, runners, in_thread):
     asker, _ = runners(2)  # the other does not ask
     asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(50)])
     for _, batch in zip(range(50), host.batches(), strict=False):
+        assert batch.size == 1 and time_left(batch, host) == 0
         batch.reply(batch["x"])
     assert asking.result() == list(range(50))
 
 
-def test_by_default_a_batch_waits_as_long_as_the_model_took(host, runners, in_thread, monkeypatch):
-    monkeypatch.setattr("shmbridge._host.batch.MAX_WAIT", 86400)
+def time_left(batch, host, attached=-1):
+    """What a collector that sees no other request does: the default wait's length, in ns."""
+    waited = []
+
+    def receive(timeout):
+        waited.append(timeout)
+        return -lib.SHMB_TIMEOUT
+
+    _fastpath.collect(batch, [], host._address, receive, {}, 99, -1, attached)
+    return sum(waited)
+
+
+def test_by_default_a_batch_waits_briefly_for_runners_that_asked_before(host, runners, in_thread):
     several = runners(2)
-    batches = host.batches()
-    for _ in range(2):  # the first is measured
-        call = in_thread(several[0].evaluate, {"x": 0})
-        batch = next(batches)
-        batch._wait = 10**15  # ns
-        batch.reply([0])
-        call.result()
-    filling = in_thread(next, batches)
-    asking = [in_thread(several[0].evaluate, {"x": 1})]
-    while lib.shmb_host_waiting(host._h) == 0:
-        pass  # until the host has the first request
-    asking.append(in_thread(several[1].evaluate, {"x": 2}))
-    batch = filling.result()
+    batches = host.batches(max_wait=60)
+    asking = [in_thread(runner.evaluate, {"x": 0}) for runner in several]
+    batch = next(batches)
+    following = Batch(batch)
     batch.reply(batch["x"])
-    assert [call.result() for call in asking] == [1, 2]
+    assert [call.result() for call in asking] == [0, 0]
+    call = in_thread(several[0].evaluate, {"x": 1})
+    request = host.receive(timeout=30)
+    came = [request]
+    _fastpath.collect(following, came, host._address, None, {}, 1, 0, -1)
+    assert not came and following.requests == [request]
+    assert 0 < time_left(following, host) <= 50_000
+    assert time_left(following, host, attached=3) == 0  # the third has not asked
+    following.reply([1])
+    assert call.result() == 1
 
 
-def test_a_batch_that_is_kept_is_not_used_again_and_has_no_requests(host, runners, in_thread):
-    (asker,) = runners(1)
-    asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(4)])
-    kept, requests = [], []
-    for _, batch in zip(range(4), host.batches(), strict=False):
-        kept.append(batch)
-        requests.append(batch.requests)
-        batch.reply(batch["x"])
-    assert asking.result() == [0, 1, 2, 3] and len({id(batch) for batch in kept}) == 4
-    assert [len(batch) for batch in kept[:3]] == [0] * 3 and [len(each) for each in requests] == [
-        1
-    ] * 4
+def test_a_batch_that_is_kept_waits_as_long_as_the_next(host, runners, in_thread):
+    """What somebody keeps does not change how others are collected: max_wait is a day."""
+    several, kept = runners(2), []
+    batches = host.batches(max_wait=86400)
+    for i in range(3):
+        asking = [in_thread(runner.evaluate, {"x": i}) for runner in several]
+        kept.append(next(batches))
+        assert kept[-1].size == 2
+        kept[-1].reply(kept[-1]["x"])
+        assert [call.result() for call in asking] == [i, i]
+
+
+def test_a_batch_belongs_to_who_refers_to_it(host, runners, in_thread):
+    """The first is answered after the second, the third not at all."""
+    (first, second, third), batches = runners(3), host.batches(max_size=1)
+    asking, kept = [], []
+    for i, runner in enumerate((first, second, third)):
+        asking.append(in_thread(runner.evaluate, {"x": i}))
+        kept.append(next(batches))
+    kept[1].reply(kept[1]["x"])
+    kept[0].reply(kept[0]["x"])
+    assert [call.result() for call in asking[:2]] == [0, 1]
+    requests = kept[2].requests
+    kept.clear()
+    assert repr(requests[0]) == "<Request x: int64[]>"
+    requests.clear()
+    with pytest.raises(DroppedError):
+        asking[2].result()
 
 
 def test_small_arrays_stay_as_they_are_while_they_are_kept(host, runners, in_thread):
@@ -327,17 +360,33 @@ def test_a_failed_batch_is_an_error_for_each(host, runners, in_thread):
     assert sorted(results) == ["ValueError: the rest is not"] * 2 + ["this one is fine"]
 
 
-def test_a_batch_without_a_reply_is_answered_with_an_error(host, runners, in_thread):
-    asking = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate(runners(2))]
-    batches = host.batches(max_wait=60)
-    assert next(batches).size == 2
-    again = threading.Thread(target=lambda: next(batches, None))
-    again.start()
+def test_an_exception_that_leaves_a_batchs_block_is_its_answer(host, runners, in_thread):
+    batch, asking = take(host, runners, in_thread, [{"x": i} for i in range(2)])
+    batch.requests[0].reply("fine")
+    with pytest.raises(KeyError), batch:
+        raise KeyError("why")
+    outcomes = []
     for call in asking:
-        with pytest.raises(DroppedError):
-            call.result()
-    host.close()
-    again.join()
+        try:
+            outcomes.append(call.result())
+        except ModelError as error:
+            outcomes.append(str(error))
+    assert sum(each == "fine" for each in outcomes) == 1
+    assert sum(each.endswith("KeyError: 'why'") for each in outcomes) == 1
+
+
+def test_lists_of_a_runner_that_has_gone_are_in_no_batch(host, runners, in_thread):
+    """It gives up while its batch waits for a second request."""
+    (asker,) = runners(1)
+    filling = in_thread(next, host.batches(max_size=2, max_wait=86400))
+    with connect(host.url, deadline=0.2) as runner, pytest.raises(DeadlineError):
+        runner.evaluate({"texts": ["gone"]})
+    until(lambda: host.runners == 1)
+    asking = in_thread(asker.evaluate, {"texts": ["here"]})
+    batch = filling.result()
+    assert batch["texts"] == [["here"]]
+    batch.reply([1])
+    assert asking.result() == 1
 
 
 def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):

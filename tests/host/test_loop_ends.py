@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shmbridge import ClosedError, Host, ModelError, connect
+from shmbridge import ClosedError, DroppedError, Host, ModelError, connect
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -112,34 +112,40 @@ class Clock:
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_a_loops_body_that_raises_is_an_error_for_its_runner_and_the_host_goes_on(
+def test_an_exception_that_leaves_with_request_is_its_answer_and_the_host_goes_on(
     name, in_thread, batches
 ):
     """As in a notebook: nothing closes the host, and the traceback holds the request."""
     host = Host(name)
-    held = []
-
-    def body(question):
-        raise ValueError("a slip")
 
     def cell():
         for question in host.batches(max_size=2) if batches else host:
-            held.append(question)
-            body(question)
+            with question:
+                raise ValueError("a slip")
 
     asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
-    with pytest.raises(ValueError, match="a slip") as caught:
+    with pytest.raises(ValueError, match="a slip"):
         cell()
-    names = [entry.name for entry in caught.traceback]
-    assert names[-1] == "body" and caught.value.__context__ is None
     with pytest.raises(ModelError, match="ValueError: a slip"):
         asking.result()
     again = in_thread(lambda: connect(name).evaluate({"x": 1}))
     for question in host.batches() if batches else host:
-        question.reply([2] if batches else 2)
+        with question:
+            question.reply([2] if batches else 2)
         break
     assert again.result() == 2
     host.close()
+
+
+def test_an_exception_of_the_loops_body_drops_the_request_with_its_frame(name, in_thread):
+    with Host(name) as host:
+        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
+        with pytest.raises(ValueError):
+            for request in host:  # noqa: B007
+                raise ValueError
+        del request
+        with pytest.raises(DroppedError):
+            asking.result()
 
 
 def test_an_exception_that_the_loops_body_catches_leaves_the_request_to_it(name, in_thread):

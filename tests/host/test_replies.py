@@ -1,11 +1,14 @@
 """What becomes of a request: answered, dropped, late; by this thread or another."""
 
+import asyncio
 import gc
+import itertools
 import os
 import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -55,7 +58,58 @@ def test_a_models_text_is_one_line_that_moves_no_cursor(text):
 # ---- Dropped ----
 
 
-def test_a_request_that_the_loop_passes_over_is_answered_with_an_error(host, in_thread):
+def listed(host):
+    return list(itertools.islice(host, 3))
+
+
+def appended(host):
+    requests, held = iter(host), []
+    for _ in range(3):
+        held.append(next(requests))  # noqa: PERF401
+    return held
+
+
+def queued(host):
+    requests, queue = iter(host), SimpleQueue()
+    for _ in range(3):
+        queue.put(next(requests))
+    return [queue.get() for _ in range(3)]
+
+
+def from_an_executor(host):
+    async def take():
+        loop, requests = asyncio.get_running_loop(), iter(host)
+        return [await loop.run_in_executor(None, next, requests) for _ in range(3)]
+
+    return asyncio.run(take())
+
+
+def asynchronous(host):
+    async def take():
+        held = []
+        async for request in host:
+            held.append(request)
+            if len(held) == 3:
+                return held
+
+    return asyncio.run(take())
+
+
+def in_batches(host):
+    return [batch.requests[0] for batch in itertools.islice(host.batches(max_size=1), 3)]
+
+
+HOLDERS = {
+    "islice": listed,
+    "append": appended,
+    "queue": queued,
+    "run_in_executor": from_an_executor,
+    "async for": asynchronous,
+    "batches": in_batches,
+}
+
+
+def test_a_request_is_answered_with_an_error_when_its_last_reference_ends(host, in_thread):
     def ask():
         with connect(host.url) as runner:
             for i in range(6):
@@ -68,18 +122,45 @@ def test_a_request_that_the_loop_passes_over_is_answered_with_an_error(host, in_
                         runner.evaluate({"i": i})
 
     asking = in_thread(ask)
-    seen = 0
     for request in host:
         i = int(request["i"])
-        seen += 1
-        if i == 5:
-            request.reply(i)
-            break
         if i % 2 == 0:
+            del request
             continue
         request.reply(i)
+        if i == 5:
+            break
     asking.result()
-    assert seen == 6
+
+
+@pytest.mark.parametrize("how", HOLDERS)
+def test_each_request_that_is_held_can_be_answered_later(host, in_thread, how):
+    asking = [evaluating(in_thread, host, {"x": i}) for i in range(3)]
+    held = HOLDERS[how](host)
+    assert len(held) == 3
+    for request in held:
+        assert request.reply(request["x"])
+    assert [call.result() for call in asking] == [0, 1, 2]
+
+
+def test_a_request_that_is_held_and_forgotten_is_told_of_once_and_ends_with_its_deadline(
+    name, in_thread, caplog
+):
+    with Host(name) as host:
+
+        def loop():
+            for request in host:
+                held.append(request)
+
+        held, call = [], in_thread(loop)
+        for _ in range(2):
+            with connect(name, deadline=2.5) as runner, pytest.raises(DeadlineError):
+                runner.evaluate({"feature": 1})
+        host.close()
+        call.result()
+    (told,) = caplog.records
+    assert "no reply for a second" in told.getMessage()
+    assert told.getMessage().endswith("feature: int64[]")
 
 
 def test_a_reply_takes_the_dict_that_a_served_function_may_return(host, in_thread):

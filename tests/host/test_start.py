@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from shmbridge import Host, InvalidError, ModelError, connect
+from shmbridge._native import lib
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -94,7 +95,7 @@ def test_the_end_does_not_wait_for_more_of_a_batch(name, in_thread):
         with host.start(lambda batch: [7] * len(batch), **options), connect(name):
             runner = connect(name)
             asking = in_thread(runner.evaluate, {"x": 1})
-            while not host._requests:
+            while lib.shmb_host_waiting(host._h) == 0:
                 pass
         assert asking.result() == 7
         runner.close()

@@ -1,0 +1,130 @@
+"""Where features lie in the requests of a key, and arrays over them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from shmbridge import _fastpath
+from shmbridge._native import ffi, lib
+from shmbridge._values import dtypes, tensor
+from shmbridge._values.dtypes import TensorSpec
+from shmbridge._values.tensor import Array
+from shmbridge.errors import RunnerGoneError, ShmbridgeError
+
+
+class FieldLocation:
+    """The position of one feature in its slot's body."""
+
+    __slots__ = ("bytes", "code", "dtype", "index", "kind", "name", "rows", "shape", "start")
+
+    def __init__(self, index: int, t: Any, body: int) -> None:
+        self.index = index
+        self.name: str = ffi.string(t.name).decode()
+        self.kind: int = t.kind
+        self.code: int = t.dtype
+        self.dtype = dtypes.dtype_of(t.dtype)
+        self.shape = tensor.shape_of(t)
+        self.rows: int | None = t.dims[0] if t.offsets != ffi.NULL else None  # None: no list
+        self.start = int(ffi.cast("uintptr_t", t.data)) - body
+        self.bytes: int = t.size * lib.shmb_dtype_size(t.dtype)
+
+    def array(self, slot: Any) -> Array:
+        """The feature as an array over the body's bytes. All that derive from it have a reference
+        to it, as its own base is no array."""
+        return np.ndarray(self.shape, self.dtype, slot, self.start)
+
+    def form(self) -> tuple[Any, ...]:
+        """What must be equal for two requests to be in one batch."""
+        text = self.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS)
+        return self.name, self.kind, self.code, () if text else self.shape
+
+    def spec(self) -> str:
+        text = {lib.SHMB_STRING: "str", lib.SHMB_STRINGS: "list of str"}.get(self.kind)
+        ragged = "ragged " if self.kind == lib.SHMB_RAGGED else ""
+        sizes = ", ".join(map(str, self.shape))
+        return (
+            f"{self.name}: {text}"
+            if text
+            else f"{ragged}{self.name}: {dtypes.dtype_name(self.code)}[{sizes}]"
+        )
+
+
+class Receiver(Protocol):
+    """What a request needs of the host that has received it."""
+
+    _h: Any  # shmb_host *
+    _address: int  # the same, for _fastpath
+    _memory: Any  # the segment
+    _plan: Any  # its shmb_plan
+    _advice: dict[str, TensorSpec] | None  # what every reply must hold
+    _building: Any  # a lock, held while a reply of several fields is made
+    _closed: bool
+
+    # The runner asked for what its advice is not.
+    def _tell_refused(self, error: ShmbridgeError) -> None: ...
+
+
+class Layout(_fastpath.Layout):
+    """What the requests of one key share. There is one request at a time."""
+
+    __slots__ = ("_body", "_kept", "host", "places", "runner", "signature")
+
+    def __init__(self, host: Receiver, key: int, message: Any, kind: type) -> None:
+        self.host = host
+        self._address, self.key, self._type = host._address, key, kind
+        self.direct = host._advice is None
+        self.copy = bool(key & lib.SHMB_KEY_COPY)
+        self._body, self._kept = message.body, [False]
+        self._read(message)
+        self.lists = any(place.rows is not None for place in self.places.values())
+        self.texts = any(place.kind == lib.SHMB_STRING for place in self.places.values())
+        self.signature = ", ".join(place.spec() for place in self.places.values())
+        # What must be equal for two requests to be in one batch. Unlike the signature it never
+        # reads alike by a name's choice.
+        self._form = sys.intern(repr([place.form() for place in self.places.values()]))
+        self.runner: tuple[int, str, int] | None = None  # pid, label, number
+        if not self.copy:
+            self._ready = self._roots
+
+    def _read(self, message: Any) -> None:
+        body = int(ffi.cast("uintptr_t", self._body))
+        found = [FieldLocation(i, message.tensors[i], body) for i in range(message.count)]
+        self.places = {place.name: place for place in found}
+        self._placed = message.placed
+
+    def _place_anew(self) -> None:
+        """A string of another length came: what follows it may lie elsewhere."""
+        message = lib.shmb_host_message(self.host._h, self.key)
+        if message == ffi.NULL:
+            raise RunnerGoneError(
+                "the runner died or disconnected: this request's strings are gone"
+            )
+        self._read(message)
+        self._roots.clear()
+
+    def root(self, key: Any, place: FieldLocation) -> Array:
+        """The array over the slot: of a tensor by its name, of lists' values by their place."""
+        array = self._roots.get(key)
+        if array is None:
+            array = self._roots[key] = place.array(self._slot)
+        return array
+
+    def _enter(self) -> None:
+        """The slot is a request's again: what arrays over it have in common."""
+        memory, h, key, kept = self.host._memory, self.host._h, self.key, [False]
+
+        def died(_body: Any) -> None:
+            if memory and kept[0]:
+                lib.shmb_host_release(h, key)
+
+        self._kept = kept
+        self._slot = ffi.buffer(ffi.gc(self._body, died), self.host._plan.request_bytes)
+
+    def _leave(self) -> None:
+        """Whoever has an array over the slot keeps the slot until the last one has died."""
+        self._kept[0] = True
+        self._roots.clear()
+        del self._slot
