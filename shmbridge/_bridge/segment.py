@@ -27,7 +27,6 @@ SHM = Path("/dev/shm")
 SEGMENT = re.compile(
     r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~((?P<session>[0-9a-f]{32})|(?P<worker>[1-9]\d?)))?"
 )
-CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 
 
@@ -91,6 +90,11 @@ def _unlink(path: Path) -> bool:
     return True
 
 
+def _create(path: Path) -> int:
+    """A new file, opened."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
 def _is_file(path: Path, inode: int) -> bool:
     try:
         return path.lstat().st_ino == inode
@@ -140,11 +144,34 @@ def _owner(path: Path) -> int | None:
 
 def gc(name: str | None = None) -> list[str]:
     """Removes the files of dead hosts of this user in /dev/shm, of one name or of all. Returns the
-    names of the files. InUseError: that name's host is alive."""
+    names of the files. Errors for that name: InUseError (its host is alive), NotPermittedError
+    (another user's), SystemCallError."""
     if name is not None:
+        for path in _files(name):
+            _require_ours(path)
         refuse_living(name)
         return _sweep(_files(name))
     return _sweep(SHM.glob("shmb.*"))
+
+
+def _require_ours(path: Path) -> None:
+    """Says why a file that exists cannot be examined."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    if status.st_uid != os.geteuid():
+        raise NotPermittedError(
+            f"{path} belongs to user {status.st_uid}: only that user's shmbridge gc removes it"
+        )
+    try:
+        with opened(path):
+            pass
+    except OSError as error:
+        raise SystemCallError(
+            f"{path} is yours, but whether its host lives cannot be seen (mode "
+            f"{status.st_mode & 0o7777:04o}: {error.strerror}): chmod 600 {path}, or remove it"
+        ) from error
 
 
 def _sweep(paths: Iterable[Path]) -> list[str]:
@@ -217,31 +244,48 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
         raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
 
 
-def _reserve(fd: int, plan: Any) -> None:
-    number = lib.shmb_plan_reserve(plan, fd)
-    if number == errno.ENOSPC:
-        space, needed = os.statvfs(SHM), os.fstat(fd).st_size
-        raise SystemCallError(
-            f"the segment needs up to {needed} bytes, but /dev/shm has "
-            f"{space.f_bavail * space.f_frsize} left: use fewer channels or smaller "
-            "slots (Host(channels=…, request_bytes=…)), run shmbridge gc, or enlarge /dev/shm "
-            "(containers: --shm-size)"
-        )
-    if number:
-        raise OSError(number, os.strerror(number))
+_REMEDIES = {
+    errno.ENOENT: "mount a tmpfs there",
+    errno.EROFS: "mount it writable",
+    errno.EACCES: "let this user write there (mode 1777)",
+    errno.ENOMEM: "raise the memory limit of this container or cgroup, or ask for less "
+    "(Host(channels=…, request_bytes=…))",
+    errno.ENOSPC: "use fewer channels or smaller slots (Host(channels=…, request_bytes=…)), run "
+    "shmbridge gc, or enlarge /dev/shm (containers: --shm-size)",
+}
 
 
 @contextlib.contextmanager
-def _system_call_errors() -> Iterator[None]:
+def _call(call: str, needed: int, fd: int | None = None) -> Iterator[None]:
+    """Names the system call that fails, the bytes that the bridge needs, and a remedy. fd: what has
+    some of them already."""
     try:
         yield
     except OSError as error:
         if isinstance(error, ShmbridgeError):
             raise
-        raise SystemCallError(f"cannot create the bridge's files in /dev/shm: {error}") from error
+        room, remedy = "", _REMEDIES.get(error.errno or 0, "")
+        if error.errno == errno.ENOSPC:
+            space = os.statvfs(SHM)
+            free = space.f_bavail * space.f_frsize
+            free += os.fstat(fd).st_blocks * 512 if fd is not None else 0
+            room = f", {free} are free"
+            if free >= needed and fd is not None:
+                remedy = "mount it without huge=always, which rounds each part up to 2 MiB"
+            elif free >= needed:
+                remedy = "it has no inode left: remove files, or mount it with a larger nr_inodes"
+        raise SystemCallError(
+            f"cannot create a bridge in {SHM}: {call}: {error.strerror or error} ({needed} bytes "
+            f"are needed{room}){remedy and ': '}{remedy}"
+        ) from error
 
 
-@_system_call_errors()
+def _reserve(fd: int, plan: Any) -> None:
+    number = lib.shmb_plan_reserve(plan, fd, ffi.new("uint64_t *"))
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
 def create_host(
     name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
 ) -> tuple[Any, int]:
@@ -258,7 +302,11 @@ def create_host(
             f"{lib.MAX_CHANNELS} channels, and slots a power of two from 2 to 32, of 1 byte to "
             "1 TiB"
         )
-    fd, session = _new_file(name)
+    bytes_needed = ffi.new("uint64_t *")
+    lib.shmb_plan_reserve(plan, -1, bytes_needed)
+    needed = int(bytes_needed[0])
+    with _call("open", needed):
+        fd, session = _new_file(name)
     temporary, inode = SHM / segment_name(name, session)[1:], os.fstat(fd).st_ino
 
     def undo() -> None:
@@ -267,7 +315,8 @@ def create_host(
 
     with undone_by(undo):
         with undone_by(lambda: os.close(fd)):
-            _reserve(fd, plan)
+            with _call("posix_fallocate", needed, fd):
+                _reserve(fd, plan)
             out = ffi.new("shmb_host **")
             status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
             if status:
@@ -275,7 +324,7 @@ def create_host(
                 lib.shmb_host_free(out[0])
                 raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
-        with undone_by(lambda: lib.shmb_host_free(out[0])):
+        with undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", needed):
             _publish(temporary, name, worker, workers == 1)
     return out[0], inode
 
@@ -284,7 +333,7 @@ def _new_file(name: str) -> tuple[int, str]:
     """A new locked segment file under a temporary name: (descriptor, session)."""
     for _ in range(10):
         session = secrets.token_hex(16)
-        fd = os.open(SHM / segment_name(name, session)[1:], CREATE, 0o600)
+        fd = _create(SHM / segment_name(name, session)[1:])
         locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:

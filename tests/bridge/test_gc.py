@@ -6,7 +6,7 @@ import threading
 import pytest
 from support.bridges import shm_path
 
-from shmbridge import Host, InUseError, NoHostError, connect
+from shmbridge import Host, InUseError, NoHostError, NotPermittedError, connect
 from shmbridge._bridge import overview, segment
 from shmbridge._native import lib
 
@@ -65,6 +65,27 @@ def test_gc_of_one_name_leaves_the_others_and_refuses_the_living(
     assert segment.gc(other) == [] and shm_files()
     assert f"shmb.{name}" in segment.gc(name) and not shm_files()
     assert segment.gc(name) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_gc_of_a_name_says_whose_file_it_leaves_and_why(name, dead_host, python):
+    dead_host()
+    code = """
+        import os, sys, shmbridge
+        from shmbridge._bridge import segment
+        os.setuid(65534)
+        try:
+            segment.gc(sys.argv[1])
+        except shmbridge.ShmbridgeError as error:
+            print(error)
+    """
+    assert "belongs to user 0" in python(code, name, cwd="/").end()[1]
+    os.chown(shm_path(name), 65534, -1)
+    with pytest.raises(NotPermittedError, match="belongs to user 65534"):
+        segment.gc(name)
+    shm_path(name).chmod(0o200)
+    assert "is yours, but" in (said := python(code, name, cwd="/").end()[1]) and "mode 0200" in said
+    shm_path(name).unlink()
 
 
 def sweeper_of(name):

@@ -2,6 +2,7 @@
 URL."""
 
 import os
+import re
 
 import pytest
 from support.processes import run_with_shm
@@ -34,9 +35,38 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     done = run_with_shm("size=1m,nr_inodes=62", code, name)
     assert done.returncode == 0, done.stderr
     first, files, with_host, after, second, last = done.stdout.splitlines()
-    assert "bytes, but /dev/shm has" in first and "shmbridge gc" in first and "--shm-size" in first
+    assert "posix_fallocate: No space" in first and "--shm-size" in first
+    needed, free = map(
+        int, re.search(r"\((\d+) bytes are needed, (\d+) are free\)", first).groups()
+    )
+    assert free <= 1 << 20 < needed < 40 << 20  # not all slots at once, nor what is left afterwards
     assert (files, with_host, after, last) == ("[]", "1", "[]", "60")
-    assert "cannot create the bridge's files in /dev/shm" in second
+    assert "open: No space" in second and "nr_inodes" in second
+
+
+@pytest.mark.parametrize(
+    "options, before, call, remedy",
+    [
+        ("size=1m", "mount -t tmpfs none /dev", "open: No such file", "mount a tmpfs there"),
+        ("size=1m,ro", "true", "open: Read-only file system", "mount it writable"),
+        ("size=4m,huge=always", "true", "posix_fallocate: No space", "without huge=always"),
+    ],
+    ids=["missing", "read-only", "huge"],
+)
+def test_a_shm_that_cannot_hold_a_bridge_is_named_with_a_remedy(
+    name, options, before, call, remedy
+):
+    code = f"""
+        import os, sys, shmbridge
+        assert not os.system({before!r})
+        try:
+            shmbridge.Host(sys.argv[1], channels=4, request_bytes=1 << 16)
+        except shmbridge.SystemCallError as error:
+            print(error)
+    """
+    done = run_with_shm(options, code, name)
+    assert f"cannot create a bridge in /dev/shm: {call}" in done.stdout, done.stderr
+    assert re.search(r"\d+ bytes are needed", done.stdout) and remedy in done.stdout
 
 
 def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm_files):
@@ -51,7 +81,7 @@ def test_a_host_without_descriptors_says_so_and_leaves_nothing(name, python, shm
             print(error)
     """
     status, out = python(code, name).end()
-    assert status == 0 and "cannot create the bridge's files" in out and not shm_files()
+    assert status == 0 and "posix_fallocate: File too large" in out and not shm_files()
 
 
 # ---- A sandbox ----

@@ -61,10 +61,12 @@ uint64_t shmb_plan_bytes(shmb_plan *plan) {
     return planned(plan, &b) ? b.size : 0;
 }
 
-int shmb_plan_reserve(const shmb_plan *plan, int fd) {
+int shmb_plan_reserve(const shmb_plan *plan, int fd, uint64_t *needed) {
     struct superblock b;
+    *needed = 0;
     if (!planned(plan, &b)) return EINVAL;
-    return ftruncate(fd, (off_t)b.size) == 0 ? shmb_segment_reserve(fd, &b) : errno;
+    if (fd >= 0 && ftruncate(fd, (off_t)b.size)) return errno;
+    return shmb_segment_reserve(fd, &b, needed);
 }
 
 static shmb_status create(shmb_host *h, int fd, const shmb_plan *plan, const uint8_t *session) {

@@ -15,8 +15,9 @@ typedef struct shmb_plan {
 /* Rounds *plan up to what can be; returns the segment's bytes, or 0 when it makes no sense. */
 uint64_t shmb_plan_bytes(shmb_plan *plan);
 /* Gives fd that size, and memory to all but the slots from the third on of each direction: they get
- * theirs at first use. Returns an errno. */
-int shmb_plan_reserve(const shmb_plan *plan, int fd);
+ * theirs at first use. Returns an errno; *needed: the bytes of memory that this takes. fd < 0: only
+ * counts them. */
+int shmb_plan_reserve(const shmb_plan *plan, int fd, uint64_t *needed);
 
 /* A host on fd: an empty file of shmb_plan_bytes bytes that nobody else knows yet, locked at byte
  * 0. Takes fd over unless it fails; *out is set on failure too, for its error,

@@ -245,14 +245,24 @@ static int reserve(int fd, uint64_t at, uint64_t bytes) {
     return error;
 }
 
-int shmb_segment_reserve(int fd, const struct superblock *b) {
-    int error = reserve(fd, 0, b->slot_offset);
+/* A part of the file, in whole pages, each of which counts once: parts ascend. */
+static int reserve_part(int fd, uint64_t at, uint64_t bytes, uint64_t *end, uint64_t *needed) {
+    uint64_t from = at / PAGE * PAGE, to = attach_round_up(at + bytes, PAGE);
+    *needed += to - (from > *end ? from : *end);
+    *end = to;
+    return fd < 0 ? 0 : reserve(fd, at, bytes);
+}
+
+int shmb_segment_reserve(int fd, const struct superblock *b, uint64_t *needed) {
+    uint64_t end = *needed = 0;
+    int error = reserve_part(fd, 0, b->slot_offset, &end, needed);
     for (uint32_t lane = 0; lane < 2 * b->channels && !error; lane++) {
         int d = lane % 2;
         uint64_t at = b->slot_offset + lane / 2 * b->slot_stride + (d ? lane_bytes(b, REQUEST) : 0);
         uint64_t slot = b->meta_bytes[d] + b->body_bytes[d], slots = b->slots * slot;
-        error = reserve(fd, at, FIRST_SLOTS * slot);
-        if (!error) error = reserve(fd, at + slots, lane_bytes(b, d) - slots); /* last layout */
+        error = reserve_part(fd, at, FIRST_SLOTS * slot, &end, needed);
+        uint64_t last_layout = lane_bytes(b, d) - slots;
+        if (!error) error = reserve_part(fd, at + slots, last_layout, &end, needed);
     }
     return error;
 }

@@ -45,8 +45,9 @@ struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t c
 struct label *shmb_segment_label(const struct segment *s, uint32_t channel);
 struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t channel);
 /* Reserves the memory of fd, whose segment is planned in *b, so that no store fails later: of all
- * but the slots from the third on of each lane. Returns an errno. */
-int shmb_segment_reserve(int fd, const struct superblock *b);
+ * but the slots from the third on of each lane. Returns an errno; *needed: how many bytes that are.
+ * fd < 0: only counts them. */
+int shmb_segment_reserve(int fd, const struct superblock *b, uint64_t *needed);
 struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction);
 /* Reserves the memory of a slot, or of the first one that has none yet: false, -1: there is none,
  * or /dev/shm is full. */
