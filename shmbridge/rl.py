@@ -28,11 +28,8 @@ CHOICES = {
 
 
 class Random:
-    """SplitMix64, the generator of C and C++: the same numbers for the same seed, on every machine.
-
-    Args:
-        seed: Any integer.
-    """
+    """SplitMix64, the generator of C and C++: the same numbers for the same seed, which is any
+    integer, on every machine."""
 
     def __init__(self, seed: int = 0) -> None:
         # C's driver chooses with the generator of an agent.
@@ -60,13 +57,8 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
     field = tensor.as_field("advice", advice)
     t, why, action = ffi.new("shmb_tensor *"), ffi.new("const char **"), ffi.new("int64_t *")
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
-    t.dtype, t.kind, t.rank, t.size, t.data = (
-        field.code,
-        field.kind,
-        field.values.ndim,
-        field.values.size,
-        data,
-    )
+    t.rank, t.size = field.values.ndim, field.values.size
+    t.dtype, t.kind, t.data = field.code, field.kind, data
     state = random._state if random is not None else Random()._state
     status = lib.shmb_choose(t, _code(how), state, action, why)
     if status:
@@ -79,9 +71,6 @@ def _code(how: str) -> int:
         return int(CHOICES[how])
     except KeyError:
         raise InvalidError(f"choice {how!r}: expected one of {', '.join(CHOICES)}") from None
-
-
-# ---- In the compiler ----
 
 
 @dataclass
@@ -164,11 +153,7 @@ class Environment:
     _episode: _Episode | None = None
 
     def reset(self) -> Mapping[str, Any] | None:
-        """Begins an episode.
-
-        Returns:
-            The first observation. None after `set_done`.
-        """
+        """Begins an episode. Returns the first observation; None after `set_done`."""
         raise NotImplementedError
 
     def step(self, action: Action) -> Mapping[str, Any] | None:

@@ -16,9 +16,10 @@ Every end of a compiler is an `Outcome`, and none of its files or processes rema
 
 from shmbridge.training._compilation import Outcome, OutcomeKind
 from shmbridge.training._corpus import Corpus, Module, Sampler
+from shmbridge.training._policies import evaluate
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Task, relative_reduction
-from shmbridge.training._trajectories import Episode, candidate_rewards, collect, evaluate
+from shmbridge.training._trajectories import Episode, candidate_rewards, collect
 from shmbridge.training._workers import Workers
 
 __all__ = [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import signal
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -190,3 +192,17 @@ def _name(number: int) -> str:
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
+
+
+def warn_of_threads(compilers: int) -> None:
+    """Warns, always in the same words, if PyTorch in this process and the compilers want more than
+    the CPUs."""
+    torch, cpus = sys.modules.get("torch"), len(os.sched_getaffinity(0))
+    threads = torch.get_num_threads() if torch else 1
+    if threads > 1 and threads * compilers > cpus:
+        warnings.warn(
+            f"PyTorch's {threads} threads and the compilers compete for {cpus} CPUs, which can "
+            "make training several times slower: call torch.set_num_threads(1), or set "
+            "OMP_NUM_THREADS=1",
+            stacklevel=2,
+        )

@@ -1,21 +1,77 @@
-"""Models of other libraries as policies: functions from a batch to a row of advice for each of its
-requests."""
+"""Trained models of other libraries, evaluated as policies."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from shmbridge._host.batch import Batch
 from shmbridge.errors import InvalidError
+from shmbridge.training._corpus import Corpus, Module
+from shmbridge.training._progress import Progress
+from shmbridge.training._task import Reward, Task, relative_reduction
+from shmbridge.training._trajectories import Policy, candidate_rewards
 
-Policy: TypeAlias = Callable[[Batch], Any]
+
+def evaluate(
+    model: Any,
+    task: Task,
+    modules: Sequence[Module],
+    *,
+    num_workers: int | None = None,
+    reward: Reward = relative_reduction,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, float]:
+    """Compiles each module once with a trained model, for example those of a test set::
+
+        model = PPO.load("ppo.zip")
+        print(np.nanmean([*evaluate(model, task, held_out).values()]))
+
+    Args:
+        model: One of these:
+
+            - A policy, as for `collect`: a function of a `Batch`.
+            - A model of Stable-Baselines3 or sb3-contrib, or any other with
+              `predict(observation, deterministic=True)`, which returns a pair: the actions, a row
+              for each request, and something that is ignored. The observation is a dict of arrays
+              [rows, ...], with the dtypes that the compiler sends, of the features in the model's
+              `observation_space`, or of all if it has none. A `VecNormalize` and an "action_mask"
+              are used as in training.
+            - A `torch.nn.Module`, as for `export_onnx`: its forward takes a dict of tensors
+              [rows, ...] by feature, on the module's device, and returns a tensor [rows, ...], or a
+              dict of these by name. It is in evaluation mode meanwhile.
+        modules: The modules to compile: at least one, and their names differ.
+        task, num_workers, reward, progress, options: As in `collect`.
+
+    Returns:
+        Each module's reward, by its name. NaN as in `Episode.reward`.
+
+    Raises:
+        InvalidError: The model is none of these, there are no modules or two of one name, or an
+            option is invalid.
+        Exception: An exception of the model or the reward.
+    """
+    modules = Corpus(modules)
+    with policy_of(model) as policy:
+        rewards = candidate_rewards(
+            lambda batch, _rows: policy(batch),
+            1,
+            task,
+            modules,
+            num_workers=num_workers,
+            reward=reward,
+            progress=progress,
+            **options,
+        )
+    names = [module.name for module in modules]
+    return dict(zip(names, rewards[0].tolist(), strict=True))
 
 
 @contextmanager

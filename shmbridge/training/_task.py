@@ -8,9 +8,7 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -329,20 +327,6 @@ class Compilations:
         self.end()
         for compilation in list(self._running):
             compilation.close()
-
-
-def warn_of_threads(compilers: int) -> None:
-    """Warns, always in the same words, if PyTorch in this process and the compilers want more than
-    the CPUs."""
-    torch, cpus = sys.modules.get("torch"), len(os.sched_getaffinity(0))
-    threads = torch.get_num_threads() if torch else 1
-    if threads > 1 and threads * compilers > cpus:
-        warnings.warn(
-            f"PyTorch's {threads} threads and the compilers compete for {cpus} CPUs, which can "
-            "make training several times slower: call torch.set_num_threads(1), or set "
-            "OMP_NUM_THREADS=1",
-            stacklevel=2,
-        )
 
 
 def _bridge_at(url: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,12 @@ from shmbridge._host.request import by_name
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._compilation import Outcome, OutcomeKind, label_of
-from shmbridge.training._corpus import Corpus, Module
-from shmbridge.training._policies import Policy, policy_of
+from shmbridge.training._compilation import Outcome, OutcomeKind, label_of, warn_of_threads
+from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
-from shmbridge.training._task import Compilations, Reward, Task, relative_reduction, warn_of_threads
+from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
+
+Policy: TypeAlias = Callable[[Batch], Any]
 
 
 @dataclass(frozen=True)
@@ -156,61 +157,6 @@ def candidate_rewards(
             column, row = jobs[number]
             rewards[row, column] = recorded.reward
     return rewards
-
-
-def evaluate(
-    model: Any,
-    task: Task,
-    modules: Sequence[Module],
-    *,
-    num_workers: int | None = None,
-    reward: Reward = relative_reduction,
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, float]:
-    """Compiles each module once with a trained model, for example those of a test set::
-
-        model = PPO.load("ppo.zip")
-        print(np.nanmean([*evaluate(model, task, held_out).values()]))
-
-    Args:
-        model: One of these:
-
-            - A policy, as for `collect`: a function of a `Batch`.
-            - A model of Stable-Baselines3 or sb3-contrib, or any other with
-              `predict(observation, deterministic=True)`, which returns a pair: the actions, a row
-              for each request, and something that is ignored. The observation is a dict of arrays
-              [rows, ...], with the dtypes that the compiler sends, of the features in the model's
-              `observation_space`, or of all if it has none. A `VecNormalize` and an "action_mask"
-              are used as in training.
-            - A `torch.nn.Module`, as for `export_onnx`: its forward takes a dict of tensors
-              [rows, ...] by feature, on the module's device, and returns a tensor [rows, ...], or a
-              dict of these by name. It is in evaluation mode meanwhile.
-        modules: The modules to compile: at least one, and their names differ.
-        task, num_workers, reward, progress, options: As in `collect`.
-
-    Returns:
-        Each module's reward, by its name. NaN as in `Episode.reward`.
-
-    Raises:
-        InvalidError: The model is none of these, there are no modules or two of one name, or an
-            option is invalid.
-        Exception: An exception of the model or the reward.
-    """
-    modules = Corpus(modules)
-    with policy_of(model) as policy:
-        rewards = candidate_rewards(
-            lambda batch, _rows: policy(batch),
-            1,
-            task,
-            modules,
-            num_workers=num_workers,
-            reward=reward,
-            progress=progress,
-            **options,
-        )
-    names = [module.name for module in modules]
-    return dict(zip(names, rewards[0].tolist(), strict=True))
 
 
 class _Compiled:

@@ -11,9 +11,15 @@ from typing import Any
 from shmbridge._bridge import overview
 from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
-from shmbridge.training._compilation import Compilation, Outcome, OutcomeKind, label_of
+from shmbridge.training._compilation import (
+    Compilation,
+    Outcome,
+    OutcomeKind,
+    label_of,
+    warn_of_threads,
+)
 from shmbridge.training._corpus import Module, Sampler
-from shmbridge.training._task import Compilations, Reward, Task, relative_reduction, warn_of_threads
+from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
 
 class Workers:
