@@ -28,8 +28,11 @@ CHOICES = {
 
 
 class Random:
-    """SplitMix64, the generator of C and C++: the same numbers for the same seed, which is any
-    integer, on every machine."""
+    """SplitMix64, the generator of C and C++: the same numbers for the same seed, on every machine.
+
+    Args:
+        seed: Any integer.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         # C's driver chooses with the generator of an agent.
@@ -59,8 +62,7 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
     t.rank, t.size = field.values.ndim, field.values.size
     t.dtype, t.kind, t.data = field.code, field.kind, data
-    state = random._state if random is not None else Random()._state
-    status = lib.shmb_choose(t, _code(how), state, action, why)
+    status = lib.shmb_choose(t, _code(how), (random or Random())._state, action, why)
     if status:
         raise_status(status, why[0])
     return int(action[0])

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from shmbridge._host.host import Host
-from shmbridge.envs._pool import CompilerPool, CompilerSource
+from shmbridge.envs._pool import CompilerPool
 from shmbridge.envs._vector_env import CompilerVectorEnv
 from shmbridge.errors import InvalidError
+from shmbridge.training import Workers
 
 import gymnasium  # isort: skip # behind these, which say what to install
 
@@ -55,7 +56,7 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         *,
         actions: Any = None,
         timeout: float | None = None,
-        workers: CompilerSource | None = None,
+        workers: Workers | None = None,
         **options: Any,
     ) -> None:
         self._vector = CompilerVectorEnv(

@@ -22,9 +22,10 @@ from shmbridge._fastpath import (
 from shmbridge._host.request import Request, lay_down
 from shmbridge._values import tensor
 from shmbridge._values.tensor import Ragged
-from shmbridge.envs._pool import Channels, CompilerSource
+from shmbridge.envs._pool import Channels
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
+from shmbridge.training import Workers
 
 # What a request has besides the observation, for C; and "reward.NAME", where several agents ask
 # through one runner.
@@ -166,7 +167,7 @@ class Episode:
             info["rewards"] = before["rewards"]
         self._over(ok, info)
 
-    def _start_another(self, outcome: Any, workers: CompilerSource) -> None:
+    def _start_another(self, outcome: Any, workers: Workers) -> None:
         """The compiler asked nothing."""
         mute = self.mute = self.mute + 1
         self.give_up()

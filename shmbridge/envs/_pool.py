@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from shmbridge._host.host import Host
 from shmbridge._host.request import Request, channel_of, lay_down
 from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
+from shmbridge.training import Workers
 
 GIVEN_UP = "the trainer has abandoned this episode: begin another"
 NO_EPISODE = "this trainer has no such episode, or has abandoned it: begin another"
-
-
-class CompilerSource(Protocol):
-    """Compilers that belong to a trainer: it starts and ends them."""
-
-    @property
-    def channels(self) -> int: ...  # that one compilation takes
-    def open(self, url: str, ahead: bool = False) -> None: ...
-    def check(self, options: Mapping[str, Any] | None) -> None: ...
-    def begin(
-        self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> str: ...
-    def ahead(self, label: str) -> bool: ...
-    def outcome(self, label: str, timeout: float) -> Any: ...
-    def reward(self, label: str) -> float: ...
-    def end(self, label: str) -> None: ...
-    def close(self) -> None: ...
 
 
 class Owner(Protocol):
@@ -51,9 +35,7 @@ class CompilerPool:
         options: The host's options, if a URL is given.
     """
 
-    def __init__(
-        self, host: Host | str, *, workers: CompilerSource | None = None, **options: Any
-    ) -> None:
+    def __init__(self, host: Host | str, *, workers: Workers | None = None, **options: Any) -> None:
         self.host = host if isinstance(host, Host) else Host(host, **options)
         self._channels = Channels(self.host, workers)
         if workers is not None:
@@ -82,7 +64,7 @@ class CompilerPool:
 class Channels:
     """Which episode has which of a host's channels, and the requests that no episode has yet."""
 
-    def __init__(self, host: Host, workers: CompilerSource | None) -> None:
+    def __init__(self, host: Host, workers: Workers | None) -> None:
         self.host, self.workers = host, workers
         self.keys = host._by_key()
         self.envs = 0  # how many environments have numbers, for the workers
@@ -162,7 +144,7 @@ class Channels:
         """Forgets the requests that no episode has."""
         self._held.clear()
 
-    def _join(self, key: int, workers: CompilerSource) -> None:
+    def _join(self, key: int, workers: Workers) -> None:
         request = self.read(key)
         if request is None:
             return
@@ -195,7 +177,7 @@ class Channels:
             del self._held[key]
         return key
 
-    def come_early(self, workers: CompilerSource) -> None:
+    def come_early(self, workers: Workers) -> None:
         """Those that started ahead, and whose episodes may have begun since."""
         held, self._held = self._held, {}
         for key in held:

@@ -16,9 +16,10 @@ from shmbridge._fastpath import BEGINS, OPEN
 from shmbridge._host.host import Host
 from shmbridge._host.receiving import SLICE_NS
 from shmbridge.envs._episode import Episode
-from shmbridge.envs._pool import CompilerPool, CompilerSource
+from shmbridge.envs._pool import CompilerPool
 from shmbridge.envs._rows import Rows
 from shmbridge.errors import DeadlineError, InvalidError, undone_by
+from shmbridge.training import Workers
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
 WORKERS_SLICE_NS = 5_000_000
@@ -34,7 +35,7 @@ class Stepping(Rows):
         timeout: float | None,
         actions: tuple[int, int] | None,
         *,
-        workers: CompilerSource | None,
+        workers: Workers | None,
         options: Mapping[str, Any],
     ) -> None:
         if n < 1:

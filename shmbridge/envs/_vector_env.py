@@ -9,9 +9,10 @@ import numpy as np
 
 from shmbridge._host.host import Host
 from shmbridge.envs import _spaces
-from shmbridge.envs._pool import CompilerPool, CompilerSource
+from shmbridge.envs._pool import CompilerPool
 from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError
+from shmbridge.training import Workers
 
 from gymnasium.vector import AutoresetMode, VectorEnv  # isort: skip # behind _spaces, as there
 from gymnasium.vector.utils import batch_space  # isort: skip
@@ -46,7 +47,7 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         actions: Any = None,
         timeout: float | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        workers: CompilerSource | None = None,
+        workers: Workers | None = None,
         **options: Any,
     ) -> None:
         self.num_envs = num_envs
