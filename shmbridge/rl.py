@@ -62,17 +62,17 @@ def choose(advice: Any, how: str = "argmax", random: Random | None = None) -> in
     data = ffi.from_buffer(field.values.reshape(-1).view(np.uint8))
     t.rank, t.size = field.values.ndim, field.values.size
     t.dtype, t.kind, t.data = field.code, field.kind, data
-    status = lib.shmb_choose(t, _code(how), (random or Random())._state, action, why)
+    random = random or Random()  # whose memory C writes to
+    status = lib.shmb_choose(t, _code(how), random._state, action, why)
     if status:
         raise_status(status, why[0])
     return int(action[0])
 
 
 def _code(how: str) -> int:
-    try:
-        return int(CHOICES[how])
-    except KeyError:
-        raise InvalidError(f"choice {how!r}: expected one of {', '.join(CHOICES)}") from None
+    if how not in CHOICES:
+        raise InvalidError(f"choice {how!r}: expected one of {', '.join(CHOICES)}")
+    return int(CHOICES[how])
 
 
 @dataclass
