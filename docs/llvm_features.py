@@ -105,7 +105,7 @@ def advise(request: shmbridge.Request) -> Any:
     """A policy that LLVM accepts."""
     if request["decision"] == "index_to_evict":
         return int(request["mask"][0].nonzero()[0][-1])
-    return 1 if request["decision"] == "inlining_decision" else float(request["li_size"][0])
+    return 1 if request["decision"] == "inlining_decision" else request["li_size"].item()
 
 
 def sent(version: int) -> dict[str, dict[str, str]]:

@@ -18,7 +18,18 @@ from shmbridge.errors import RunnerGoneError, ShmbridgeError
 class FieldLocation:
     """The position of one feature in its slot's body."""
 
-    __slots__ = ("bytes", "code", "dtype", "index", "kind", "name", "rows", "shape", "start")
+    __slots__ = (
+        "bytes",
+        "code",
+        "dtype",
+        "index",
+        "kind",
+        "name",
+        "rows",
+        "shape",
+        "size",
+        "start",
+    )
 
     def __init__(self, index: int, t: Any, body: int) -> None:
         self.index = index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -65,6 +66,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._open and isinstance(error, Exception):
+            explain(self, error)
             self.fail(error)
 
     # ---- Read ----
@@ -320,6 +322,25 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
 
 # ---- For batches, loops, relays and environments ----
+
+
+def explain(request: Request, error: Exception) -> None:
+    """Says in numpy's error what to write instead of float(request["x"]) for an x of shape [1]."""
+    if not isinstance(error, TypeError) or "be converted to Python scalars" not in str(error):
+        return
+    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+    single = [
+        place
+        for place in request._layout.places.values()
+        if place.shape and set(place.shape) == {1}
+    ]
+    named = [place for place in single if place.name in line] or single
+    if named:
+        place = max(named, key=lambda place: len(place.name))
+        error.args = (
+            f"{error}: {place.spec()} has a shape: expected request[{place.name!r}].item(), which "
+            "makes a number of any feature with one element",
+        )
 
 
 def channel_of(key: int) -> int:

@@ -1,5 +1,7 @@
 """What a host does besides answering: errors with their tracebacks, logs, records, padding."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from support.requests import evaluating
@@ -163,3 +165,31 @@ def test_a_record_may_be_a_writer_which_stays_open(name, tmp_path):
 def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tmp_path):
     with Host(name) as host, pytest.raises(OSError, match="nowhere"):
         host.serve(lambda request: 1, record=tmp_path / "nowhere" / "file")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(
+    name, by_hand, in_thread
+):
+    """numpy before 2.4 takes the first one's element; its own errors read alike."""
+
+    def model(request):
+        assert request["size"].item() == request["li_size"].item() == request["n"].item()
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")  # li_size
+
+    def loop():
+        for request in host:
+            with contextlib.suppress(TypeError), request:
+                model(request)
+
+    with Host(name) as host:
+        serving = in_thread(loop) if by_hand else in_thread(host.serve, model)
+        with (
+            connect(name) as runner,
+            pytest.raises(
+                ModelError, match=r"li_size: float32\[1\] has a shape: .*\['li_size'\].item\(\)"
+            ),
+        ):
+            runner.evaluate({"size": [1.0], "li_size": np.ones(1, np.float32), "n": 1})
+        host.close()
+        serving.result()
