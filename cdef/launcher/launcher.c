@@ -111,6 +111,12 @@ static bool read_words(struct run *r, char **words) {
     return ours && r->decisions[0] && r->host && *r->host && *words;
 }
 
+/* Does clang get words from elsewhere, or flags of LLVM that may stand against ours? Python looks. */
+static bool says_more(const char *word) {
+    return *word == '@' || strncmp(word, "--config", 8) == 0 || strstr(word, "mllvm") ||
+           strncmp(word, "-fthinlto-", 10) == 0;
+}
+
 /* Is it clang, with files to read and write, and without a link that optimises, whose linker needs
  * flags too? */
 static bool is_plain_clang(char **command) {
@@ -122,10 +128,11 @@ static bool is_plain_clang(char **command) {
         !regcomp(&compiled, pattern, REG_EXTENDED) && !regexec(&compiled, name, 3, found, 0) &&
         strncmp(name + found[2].rm_so, "clang", (size_t)(found[2].rm_eo - found[2].rm_so)) == 0;
     free(pattern);
-    if (strchr(command[0], '=') || (command[1] && strncmp(command[1], "-cc1", 4) == 0))
+    if (strchr(command[0], '=') || (command[1] && strncmp(command[1], "-cc1", 4) == 0) ||
+        getenv("CCC_OVERRIDE_OPTIONS"))
         return false;
     for (char **word = command + 1; *word; word++)
-        if (**word == '@' || strcmp(*word, "-") == 0 || strncmp(*word, "-flto", 5) == 0)
+        if (says_more(*word) || strcmp(*word, "-") == 0 || strncmp(*word, "-flto", 5) == 0)
             return false;
     return is;
 }

@@ -265,7 +265,7 @@ def with_flags(
         added = _unwarned(added)
     if kind == "ld.lld":
         words += linking
-    if kind == "opt" and not any(re.match(r"--?(passes|p)\b", word) for word in words):
+    if kind == "opt" and not any(re.match(r"--?(passes|p|O[0-3sz])\b", word) for word in words):
         added.append(OPT_PASSES)
     return [compiler, *added, *words]
 
@@ -323,21 +323,33 @@ def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) ->
     ]
 
 
-def unasked(kind: str, words: Iterable[str], decisions: Iterable[str]) -> str:
-    """A sentence about a decision, among these, that a compiler with these arguments makes without
-    asking; "": none."""
+def why_unasked(kind: str, command: Sequence[str], decisions: Iterable[str]) -> str:
+    """Why a compiler that was told to ask about these decisions did not, although it made them; "":
+    it made none. Looks at what clang itself would run, since flags may come from a response file, a
+    configuration file or the environment."""
+    words = _expanded(word for step in steps(command) for word in step) if kind == "clang" else []
+    words += _expanded(command)
+    for decision in decisions:
+        advisor = DECISIONS[decision][0].partition("=")[0]
+        if said := next((word for word in words if f"{advisor}=" in word), ""):
+            return f"{decision}: 0 decisions, because the command says {said}"
+        if any("thinlto-distributor=" in word for word in words):
+            return f"{decision}: 0 decisions, because ThinLTO's distributor starts other compilers"
+        if any(word.startswith("-fthinlto-index=") for word in words):
+            return f"{decision}: 0 decisions, because this LLVM does not ask with -fthinlto-index"
+    return ""
+
+
+def unasked_at_link(kind: str, words: Iterable[str]) -> str:
+    """Why a link with these arguments does not ask about inlining; "": it does, or does not
+    optimise."""
     words = _expanded(words)
     makes_no_program = {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version"} & set(words)
-    if (
-        kind != "clang"
-        or "inline" not in decisions
-        or makes_no_program
-        or lto_of(kind, words) != "full"
-    ):
+    if kind != "clang" or makes_no_program or lto_of(kind, words) != "full":
         return ""
     return (
-        "LLVM does not ask about inlining when it links with -flto: -flto=thin also asks at "
-        "the link too"
+        "inline: 0 decisions, because LLVM does not ask about inlining when it links with -flto: "
+        "-flto=thin also asks at the link"
     )
 
 

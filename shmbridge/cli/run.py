@@ -16,7 +16,7 @@ import click
 
 from shmbridge import _config
 from shmbridge._llvm import compilers
-from shmbridge._llvm.preload import Preload
+from shmbridge._llvm.preload import Preload, counts_of
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
@@ -236,13 +236,31 @@ class Compilation:
                 ended = lib.shmb_run_without(self._run, why.encode(), late)
             else:
                 asked = lib.shmb_run_ask(self._run)
-                lines = [explain(line) for line in channel.report().splitlines(True)]
+                report = channel.report()
+                lines = [explain(line) for line in report.splitlines(True)]
                 stack.close()
+                self._tell_unasked(report, asked)
                 os.write(self._run.report, "".join(lines).encode())
                 ended = lib.shmb_run_end(self._run, asked)
         if ended < 0:
             refuse(self._options, ffi.string(lib.shmb_run_why()).decode(), self._run.began)
         return int(ended)
+
+    def _tell_unasked(self, report: str, status: int) -> None:
+        """Says once in a build why the compiler has asked nothing, or refuses that if strict."""
+        options, counts = self._options, counts_of(report)
+        silent = set(options.decisions) - {count.decision for count in counts}
+        asked = {count.decision for count in counts if count.asked}
+        why = ""
+        if silent and not status:
+            why = compilers.why_unasked(options.like, options.words, silent)
+        if why and options.strict:
+            refuse(options, why, self._run.began)
+        if not status and "inline" in set(options.decisions) - asked:
+            why = why or compilers.unasked_at_link(options.like, options.words)
+        known = self._policy_name.encode(), lib.SHMB_BUILD_OTHER
+        if why and (lib.shmb_build_failed(*known) or options.verbose):
+            click.echo(f"shmbridge: {why}", err=True)
 
     def _prepare(self, stack: ExitStack) -> tuple[Pipes | Preload, Callable[[str], str]]:
         """Starts what the compiler asks, which is on the stack: the channel, and what explains a
@@ -251,8 +269,6 @@ class Compilation:
         launchers, words = options.split
         like = options.like
         wanted = compilers.asked_of(like, options.decisions)
-        if missing := compilers.unasked(like, words[1:], wanted):
-            click.echo(f"shmbridge: {missing}", err=True)
         check_build(self._policy_name, options.connect)
         name, explain = self._policy(like, stack)
         deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}

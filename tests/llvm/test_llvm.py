@@ -137,7 +137,7 @@ def test_flags_are_handed_on_to_the_linker_that_optimises(command, end):
     assert asking(command).endswith(end)
 
 
-@pytest.mark.parametrize("passes", ["-passes=default<O2>", "--passes=inline", "-passes"])
+@pytest.mark.parametrize("passes", ["-passes=default<O2>", "--passes=inline", "-passes", "-O2"])
 def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
     bases = {"inline": "/b"}
     assert compilers.OPT_PASSES in compilers.with_flags(["opt", "x.bc"], "opt", bases)
@@ -165,11 +165,33 @@ def test_links_that_optimise_are_known(kind, words, expected, tmp_path):
     assert compilers.lto_of(kind, words.format(file=tmp_path / "file").split()) == expected
 
 
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("clang x.o", ""),
+        ("clang -c x.c -mllvm -enable-ml-inliner=default", "says -enable-ml-inliner=default"),
+        ("clang -c x.c -Xclang -mllvm -Xclang -enable-ml-inliner=default", "says -enable-ml"),
+        ("clang x.o -Wl,-mllvm,-enable-ml-inliner=default", "says -Wl,-mllvm,-enable-ml"),
+        ("clang @{response}", "says -enable-ml-inliner=default"),
+        ("clang -c x.bc -fthinlto-index=x.thinlto.bc", "-fthinlto-index"),
+        ("clang -flto=thin -fthinlto-distributor=/bin/false x.o", "distributor"),
+        ("ld.lld --thinlto-distributor=/bin/false x.o", "distributor"),
+        ("rustc -Cllvm-args=-enable-ml-inliner=default", "says -Cllvm"),
+        ("opt --enable-ml-inliner=default x.bc", "says --enable-ml"),
+    ],
+)
+def test_decisions_that_are_made_without_asking_have_a_reason(command, why, tmp_path):
+    (tmp_path / "file").write_text("-c x.c -mllvm -enable-ml-inliner=default")
+    words = command.format(response=tmp_path / "file").split()
+    said = compilers.why_unasked(words[0], words, ["inline"])
+    assert why in said and ("0 decisions, because" in said) == bool(why)
+    assert "ml-inliner" not in compilers.why_unasked(words[0], words, ["evict"])
+
+
 def test_inlining_at_a_full_link_is_said_to_be_unasked():
-    assert "-flto=thin" in compilers.unasked("clang", ["-flto", "x.o"], ["inline"])
+    assert "-flto=thin" in compilers.unasked_at_link("clang", ["-flto", "x.o"])
     for words in (["-flto", "-c", "x.c"], ["-flto=thin", "x.o"], ["x.o"]):
-        assert compilers.unasked("clang", words, ["inline"]) == ""
-    assert compilers.unasked("clang", ["-flto", "x.o"], ["evict"]) == ""
+        assert compilers.unasked_at_link("clang", words) == ""
 
 
 def test_compilers_own_choice_can_be_told_since_llvm_22():

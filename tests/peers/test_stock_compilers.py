@@ -7,7 +7,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.stock import ADVICE, ALL, MAKES, NAMES, SOURCES, compiler_of, each_once, needs
+from support.stock import (
+    ADVICE,
+    ALL,
+    MAKES,
+    NAMES,
+    SOURCES,
+    compiler_of,
+    each_once,
+    environment,
+    needs,
+    run_words,
+)
 
 FEATURES = {"inline": 38, "evict": 21, "priority": 3}
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
@@ -98,6 +109,31 @@ def test_compiler_that_fails_keeps_its_status_and_its_words(compiler, shmbridge_
     assert outcome.status == plain.returncode != 0
     assert outcome.stderr == plain.stderr
     assert outcome.asked == 0
+
+
+@pytest.mark.parametrize("place", ["words", "response", "environment"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_flag_that_turns_the_asking_off_is_said_or_strict_an_error(place, strict, tmp_path):
+    needs("clang-22")
+    flags, out = ["-mllvm", "-enable-ml-inliner=default"], tmp_path / "out.o"
+    (tmp_path / "file").write_text(" ".join(flags))
+    more = {"words": flags, "response": [f"@{tmp_path}/file"]}
+    words = ["clang-22", "-O2", "-c", SOURCES / "numbers.c", "-o", out, *more.get(place, [])]
+    there = environment(tmp_path)
+    if place == "environment":
+        there["CCC_OVERRIDE_OPTIONS"] = "# +-mllvm +-enable-ml-inliner=default"
+    options = ["--connect", "onnx:///none.onnx"] + (["--strict"] if strict else [])
+    done = subprocess.run(
+        [*run_words("inline", None, *options), *words],
+        env=there,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, out.exists()) == ((1, False) if strict else (0, True))
+    assert done.stderr.count("\n") == 1
+    assert "0 decisions, because" in done.stderr and "-enable-ml-inliner=default" in done.stderr
 
 
 @pytest.mark.parametrize("transport", ["preload"], indirect=True)
