@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SEMAPHORE = range(128, 132)  # the host's, which is a hint and no message
 WINDOWS = ["before", "request", "answer", "reply", "ask", "request", "answer", "reply"]
 
 
@@ -40,4 +41,5 @@ def test_each_byte_of_a_message_is_read_once(tmp_path):
     for name, loads in zip(WINDOWS, windows, strict=False):
         if name in ("request", "reply"):
             assert len(loads) > 50  # a descriptor at least
-            assert not {at: times for at, times in loads.items() if times > 1}, name
+            twice = {at for at, times in loads.items() if times > 1}
+            assert not twice - {*SEMAPHORE}, name
