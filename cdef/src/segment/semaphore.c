@@ -1,14 +1,17 @@
 #include "segment/semaphore.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/order.h"
 
-enum { NAP_NS = 1000 * 1000 }; /* where the kernel refuses to let us sleep */
+enum {
+    FUTEX_WAIT = 0, /* as in linux/futex.h, which musl does not bring along */
+    FUTEX_WAKE = 1,
+    NAP_NS = 1000 * 1000 /* where the kernel refuses to let us sleep */
+};
 
 /* Not private: the other side is another process. The time is relative, so that setting the
  * system's clock changes nothing. */
