@@ -37,7 +37,7 @@ def build(job: BuildDirectory) -> Built:
     """Errors: UnsupportedError, CompileError."""
     need("emx_onnx_cgen", "compiling ONNX models", "'shmbridge[compile]'")
     onnx = need("onnx", "compiling ONNX models", "'shmbridge[compile]'")
-    from shmbridge._compile.operators import plain, review, with_checks
+    from shmbridge._compile.operators import plain, review, review_open, with_checks
 
     try:
         loaded = onnx.load(job.model)
@@ -56,6 +56,7 @@ def build(job: BuildDirectory) -> Built:
     inferred = json.loads((job.folder / "shapes.json").read_text())["tensors"]
     shapes = {name: tensor["inferred"]["dims"] for name, tensor in inferred.items()}
     shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    review_open(shapes)
     text, weights = _adapt(with_checks(text, graph.node, shapes))
     sizes, parameters = _signature(text)
     inputs, outputs = _match(shapes, names, parameters)

@@ -93,9 +93,10 @@ def plain(model: Any) -> Any:
         if re.search(r"\*/|[\x00-\x1f]", name):
             raise UnsupportedError(f"the name {name!r} cannot be in a comment of C: {ELSE}")
     try:
-        return onnx.shape_inference.infer_shapes(kept, strict_mode=True, data_prop=True)
+        onnx.shape_inference.infer_shapes(kept, strict_mode=True, data_prop=True)
     except Exception as error:  # of C++
         raise UnsupportedError(f"the model's shapes contradict each other: {error}") from error
+    return kept
 
 
 def review(model: Any) -> None:
@@ -122,6 +123,17 @@ def review(model: Any) -> None:
                 )
         if op in ("Shape", "Size") or all(name in known for name in node.input if name):
             known.update(node.output)
+
+
+def review_open(shapes: Dims) -> None:
+    """Errors: UnsupportedError for open dimensions that may differ: the generated code takes them
+    as equal where they meet."""
+    names = {size for dims in shapes.values() for size in dims if not isinstance(size, int)}
+    if len(names) > 1:
+        raise UnsupportedError(
+            f"expected one open dimension at most, found {', '.join(map(str, names))}: give them "
+            "sizes (--dim NAME=SIZE), or use onnx://"
+        )
 
 
 def with_checks(text: str, nodes: Iterable[Any], shapes: Dims) -> str:

@@ -138,6 +138,17 @@ def test_an_index_of_an_open_dimension_needs_its_size(tmp_path):
             runner.evaluate({"x": x, "i": np.array([0, 4])})
 
 
+@pytest.mark.parametrize("sizes", [["n", "k"], ["n", 5]])
+def test_open_dimensions_that_may_differ_are_refused(sizes, tmp_path):
+    """The generated code would read as many of the second as of the first."""
+    ports = [(name, F, [size]) for name, size in zip("xz", sizes, strict=True)]
+    output = ("y", F, sizes[:1])
+    model = onnx_models.save(tmp_path / "m.onnx", [node("Add", "x z", "y")], ports, [output])
+    assert "use onnx://" in compile(model, "-o", tmp_path / "m.so", code=1)
+    fixed = [word for name in {*sizes} - {5} for word in ("--dim", f"{name}=5")]
+    assert "checked: exact" in compile(model, "-o", tmp_path / "m.so", *fixed)
+
+
 RANDOM = [node("RandomUniformLike", "x", "y")], [X], [("y", F, [4, 3])]
 ALIGNED = (
     [node("RoiAlign", "x r i", "y")],
