@@ -41,7 +41,7 @@ SIZES: dict[str, Sequence[int]] = {
     "Col2Im": [1, 2],
     "ConstantOfShape": [0],
     "DFT": [1, 2],
-    "Dropout": [1, 2],
+    "Dropout": [2],
     "Expand": [1],
     "HammingWindow": [0],
     "HannWindow": [0],
