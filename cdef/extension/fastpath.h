@@ -26,6 +26,8 @@
     X(shmb_host_reply, shmb_status, (shmb_host *, int64_t, bool, const shmb_tensor *, int64_t))    \
     X(shmb_host_reply_unwoken, shmb_status, (shmb_host *, int64_t, const shmb_tensor *, int64_t))  \
     X(shmb_host_wake_runner, void, (shmb_host *, int64_t))                                         \
+    X(shmb_host_reply_error, shmb_status,                                                          \
+      (shmb_host *, int64_t, bool, shmb_status, const char *, size_t))                             \
     X(shmb_host_message, const shmb_message *, (shmb_host *, int64_t))                             \
     X(shmb_host_claim, int64_t, (shmb_host *, int64_t))                                            \
     X(shmb_dtype_size, size_t, (shmb_dtype))                                                       \

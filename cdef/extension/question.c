@@ -94,8 +94,12 @@ static bool renew(struct layout *l) {
 }
 
 static struct question *new_question(struct layout *l) {
+    static const char why[] = "the host is out of memory"; /* its runner is not to wait for it */
     struct question *q = renew(l) ? (struct question *)PyType_GenericAlloc(l->type, 0) : NULL;
-    if (!q) return NULL;
+    if (!q) {
+        core.shmb_host_reply_error(l->host, l->key, false, SHMB_NO_MEMORY, why, sizeof why - 1);
+        return NULL;
+    }
     Py_INCREF((PyObject *)l);
     q->layout = l;
     q->open = 1;

@@ -9,6 +9,7 @@ from shmbridge import (
     InvalidError,
     MismatchError,
     ModelError,
+    NoMemoryError,
     TensorSpec,
     TooLargeError,
     connect,
@@ -180,3 +181,16 @@ def test_advice_other_than_promised_is_an_error_on_both_sides_that_shows_both(na
         host.receive(timeout=30).reply(a=[1.0, 2.0])
         found = asking.result()
         assert found.dtype == np.int32 and found.tolist() == [1, 2]
+
+
+def test_a_request_that_the_host_has_no_memory_for_is_its_runners_error(
+    host, in_thread, monkeypatch
+):
+    def no_memory(layout):
+        raise MemoryError
+
+    monkeypatch.setattr("shmbridge._host.layout.Layout._enter", no_memory)
+    asking = evaluating(in_thread, host, {"x": 1})
+    assert host.receive(timeout=0.5) is None  # the loop goes on
+    with pytest.raises(NoMemoryError, match="the host is out of memory"):
+        asking.result()

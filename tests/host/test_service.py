@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from support.requests import evaluating
+from support.requests import evaluating, in_segment
 
 import shmbridge
 from shmbridge import Host, ModelError, TooLargeError, connect
@@ -193,3 +193,35 @@ def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(
             runner.evaluate({"size": [1.0], "li_size": np.ones(1, np.float32), "n": 1})
         host.close()
         serving.result()
+
+
+def test_a_hundred_kinds_of_errors_are_told_and_no_more(host, in_thread, caplog):
+    def model(request):
+        raise type(f"Error{request['i']}", (Exception,), {})
+
+    serving = in_thread(host.serve, model)
+    with connect(host.url) as runner:
+        for i in range(150):
+            with pytest.raises(ModelError, match=f"Error{i}"):
+                runner.evaluate({"i": i})
+    host.close()
+    serving.result()
+    assert len(caplog.records) == 100
+
+
+def test_a_recorded_batch_keeps_no_slot(name, in_thread, tmp_path):
+    """Of two slots one is read in place, as long as nobody keeps the array."""
+    places = []
+
+    def model(batch):
+        places.append(in_segment(host, batch["x"]))
+        return [1]
+
+    with Host(name, slots=2) as host:
+        serving = in_thread(lambda: host.serve(model, max_batch=2, record=tmp_path / "log"))
+        with connect(name) as runner:
+            for _ in range(10):
+                assert runner.evaluate({"x": np.zeros(2000)}) == 1
+        host.close()
+        serving.result()
+    assert all(places)
