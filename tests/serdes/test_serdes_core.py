@@ -1,5 +1,5 @@
 """The C core's SerDes against readers and writers that share nothing with it: json and struct of
-Python, compilerinterface's. tests/c/test_serdes_*.c has their bytes, and what is malformed."""
+Python, compilerinterface's. tests/c/serdes/ has their bytes, and what is malformed."""
 
 import importlib.util
 import io
