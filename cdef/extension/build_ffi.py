@@ -24,6 +24,7 @@ HEADERS = [
     "pipe/pipe_server.h",
     "command/compilers.h",
     "command/build.h",
+    "command/child.h",
     "command/run.h",
     "environment/drive.h",
 ]

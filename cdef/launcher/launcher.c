@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "command/build.h"
+#include "command/child.h"
 #include "command/compilers.h"
 #include "command/run.h"
 
@@ -278,7 +279,7 @@ int main(int argc, char **argv) {
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
     if (!is_ours(r, argv, self)) return do_without(r, become_python(self, argv));
-    int report = memfd_create("shmbridge-report", MFD_CLOEXEC);
+    int report = shmb_unnamed_file();
     if (report < 0) give_up();
     shmb_run run = {.policy = r->host,
                     .decisions = r->names,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shmbridge import _config
 from shmbridge._llvm import compilers
+from shmbridge._native import ffi, lib
 from shmbridge.errors import ShmbridgeError
 
 
@@ -66,14 +67,22 @@ def counts_of(report: str) -> list[Count]:
     return found
 
 
+def unnamed_file() -> int:
+    """The descriptor of a file without a name. Errors: ShmbridgeError."""
+    file = int(lib.shmb_unnamed_file())
+    if file < 0:
+        raise ShmbridgeError(f"no unnamed file in memory or $TMPDIR: {os.strerror(ffi.errno)}")
+    return file
+
+
 class Preload:
     """Channels that are runners inside the compiler: the environment that configures them, and two
     unnamed files: the compilers' reports, and the number of remaining questions. The compiler ends
     where a decision gets neither advice nor a default."""
 
     def __init__(self, url: str, defaults: Mapping[str, str], limit: int | None) -> None:
-        self._report = os.memfd_create("shmbridge-report")
-        self._limit = os.memfd_create("shmbridge-limit")
+        self._report = unnamed_file()
+        self._limit = unnamed_file()
         self.environment = environment(url, f"/proc/{os.getpid()}/fd/{self._report}", defaults)
         self.environment["SHMBRIDGE_LLVM_ENDS"] = "1"
         if limit is not None:

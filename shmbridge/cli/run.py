@@ -16,7 +16,7 @@ import click
 
 from shmbridge import _config
 from shmbridge._llvm import compilers
-from shmbridge._llvm.preload import Preload, counts_of
+from shmbridge._llvm.preload import Preload, counts_of, unnamed_file
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
@@ -290,7 +290,7 @@ class Compilation:
         self._set(variables=[f"{key}={value}" for key, value in variables.items()])
         if not piped:
             self._set(library=str(_config.preload()))
-        self._run.report = os.memfd_create("shmbridge-report")
+        self._run.report = unnamed_file()
         self._run.reads_stdin = compilers.reads_stdin(like, words[1:])
         return channel, explain
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -36,7 +37,12 @@ static bool copy(int from, int to) {
     }
 }
 
-static int unnamed(void) { return memfd_create("shmbridge-stream", MFD_CLOEXEC); }
+int shmb_unnamed_file(void) {
+    const char *folder = getenv("TMPDIR");
+    int fd = memfd_create("shmbridge", MFD_CLOEXEC); /* a sandbox may refuse it */
+    if (fd >= 0) return fd;
+    return open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
 
 static bool is_same(int one, int other) {
     struct stat a, b;
@@ -48,10 +54,11 @@ static bool is_held(int fd) { return !isatty(fd) && errno != EBADF; }
 
 bool shmb_streams_hold(struct streams *s, bool reads_stdin) {
     *s = (struct streams){-1, -1, -1, {-1, -1}, is_same(1, 2)};
-    if (reads_stdin && ((s->in = unnamed()) < 0 || !copy(0, s->in))) return false;
-    if (is_held(1) && ((s->out = unnamed()) < 0 || pipe2(s->pipe, O_CLOEXEC))) return false;
+    if (reads_stdin && ((s->in = shmb_unnamed_file()) < 0 || !copy(0, s->in))) return false;
+    if (is_held(1) && ((s->out = shmb_unnamed_file()) < 0 || pipe2(s->pipe, O_CLOEXEC)))
+        return false;
     bool more = is_held(2) && !s->merged;
-    if (more && (s->err = unnamed()) >= 0) fcntl(s->err, F_SETFL, O_APPEND);
+    if (more && (s->err = shmb_unnamed_file()) >= 0) fcntl(s->err, F_SETFL, O_APPEND);
     return !more || s->err >= 0;
 }
 

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 
+/* A file without a name, for reports and streams; -1, with errno: there is no room for one. */
+int shmb_unnamed_file(void);
+
 /* What is held back of a compiler's streams; -1: nothing. All are files without a name. */
 struct streams {
     int in;       /* all of our stdin, which can be read once */

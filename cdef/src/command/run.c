@@ -198,7 +198,9 @@ static bool fails_by_advice(struct shmb_run *r, int status, const char *report) 
     else if (asked || all.asked)
         shmb_fail(&why, SHMB_SYSTEM, "%s failed with the policy's advice (%s)", r->compiler,
                   end_text(status, ended));
-    else if (flag) shmb_fail(&why, SHMB_UNSUPPORTED, "%s does not know -%s", r->compiler, flag);
+    else if (flag)
+        shmb_fail(&why, SHMB_UNSUPPORTED, "%s does not know -%s, which LLVM 19 and later have",
+                  r->compiler, flag);
     if (why.status && said) name_reproducers(said);
     free(said);
     return why.status;
