@@ -135,7 +135,7 @@ class Layout(_fastpath.Layout):
         self._slot = ffi.buffer(ffi.gc(self._body, died), self.host._plan.request_bytes)
 
     def _leave(self) -> None:
-        """Whoever has an array over the slot keeps the slot until the last one has died."""
+        """An array over the slot keeps the slot until the last one has died."""
         self._kept[0] = True
         self._roots.clear()
         del self._slot
