@@ -91,8 +91,16 @@ def _unlink(path: Path) -> bool:
 
 
 def _create(path: Path) -> int:
-    """A new file, opened."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """A new file, opened. posix_ipc is loaded here: runners, ls and gc need it for nothing."""
+    import posix_ipc
+
+    try:
+        file = posix_ipc.SharedMemory(f"/{path.name}", posix_ipc.O_CREX, mode=0o600)
+    except posix_ipc.PermissionsError as error:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
+    except posix_ipc.ExistentialError as error:  # nobody else has this name
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
+    return int(file.fd)
 
 
 def _is_file(path: Path, inode: int) -> bool:
@@ -104,9 +112,12 @@ def _is_file(path: Path, inode: int) -> bool:
 
 def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge."""
-    path = SHM / segment_name(name, worker=worker)[1:]
-    if _is_file(path, inode):  # a name may be anyone's by now
-        _unlink(path)
+    import posix_ipc
+
+    posix_name = segment_name(name, worker=worker)
+    if _is_file(SHM / posix_name[1:], inode):  # a name may be anyone's by now
+        with contextlib.suppress(posix_ipc.Error, OSError):  # removed meanwhile
+            posix_ipc.unlink_shared_memory(posix_name)
 
 
 def _info(fd: int) -> Any:
@@ -305,7 +316,7 @@ def create_host(
     bytes_needed = ffi.new("uint64_t *")
     lib.shmb_plan_reserve(plan, -1, bytes_needed)
     needed = int(bytes_needed[0])
-    with _call("open", needed):
+    with _call("shm_open", needed):
         fd, session = _new_file(name)
     temporary, inode = SHM / segment_name(name, session)[1:], os.fstat(fd).st_ino
 

@@ -41,14 +41,14 @@ def test_a_full_shm_is_an_error_at_start_that_says_what_to_do_and_leaves_nothing
     )
     assert free <= 1 << 20 < needed < 40 << 20  # not all slots at once, nor what is left afterwards
     assert (files, with_host, after, last) == ("[]", "1", "[]", "60")
-    assert "open: No space" in second and "nr_inodes" in second
+    assert "shm_open: No space" in second and "nr_inodes" in second
 
 
 @pytest.mark.parametrize(
     "options, before, call, remedy",
     [
-        ("size=1m", "mount -t tmpfs none /dev", "open: No such file", "mount a tmpfs there"),
-        ("size=1m,ro", "true", "open: Read-only file system", "mount it writable"),
+        ("size=1m", "mount -t tmpfs none /dev", "shm_open: No such file", "mount a tmpfs there"),
+        ("size=1m,ro", "true", "shm_open: Read-only file system", "mount it writable"),
         ("size=4m,huge=always", "true", "posix_fallocate: No space", "without huge=always"),
     ],
     ids=["missing", "read-only", "huge"],

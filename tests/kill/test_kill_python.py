@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 VICTIMS = """
     import os, pathlib, signal, sys, time
-    import numpy, shmbridge
+    import numpy, posix_ipc, shmbridge
     from shmbridge._bridge import segment
 
     QUESTIONS = [
@@ -70,8 +70,8 @@ VICTIMS = """
                     os.kill(os.getpid(), signal.SIGKILL)
                 return function(*args, **options)
             return wrapper
-        changes = [(segment, "_reserve"), (os, "link"),
-            (os, "open"), (os, "close"), (pathlib.Path, "unlink")]
+        changes = [(segment, "_create"), (segment, "_reserve"), (os, "link"), (os, "open"),
+            (os, "close"), (pathlib.Path, "unlink"), (posix_ipc, "unlink_shared_memory")]
         for module, function in changes:
             setattr(module, function, wrap(getattr(module, function)))
 
