@@ -174,6 +174,10 @@ static void preload_report(const struct conversation *c) {
     shmb_conversation_info info = {0};
     if (c->state) shmb_llvm_protocol.info(c->state, &info);
     if (c->lost) info.status = c->error.status, info.why = c->error.message;
+    if (c->lost && !info.defaulted) { /* nobody could count what was asked */
+        info.asked++;
+        info.defaulted++;
+    }
     char line[TEXT_BYTES + sizeof c->error.message + 64];
     int n =
         snprintf(line, sizeof line, "%s %llu %llu %d %.*s\n", c->name,
