@@ -118,7 +118,7 @@ static bool says_more(const char *word) {
            strncmp(word, "-fthinlto-", 10) == 0;
 }
 
-/* Is it clang, with files to read and write, and without a link that optimises, whose linker needs
+/* Is it clang, without a link that optimises, whose linker needs
  * flags too? */
 static bool is_plain_clang(char **command) {
     char *pattern = text("^%s$", shmb_compiler_name);
@@ -133,8 +133,7 @@ static bool is_plain_clang(char **command) {
         getenv("CCC_OVERRIDE_OPTIONS"))
         return false;
     for (char **word = command + 1; *word; word++)
-        if (says_more(*word) || strcmp(*word, "-") == 0 || strncmp(*word, "-flto", 5) == 0)
-            return false;
+        if (says_more(*word) || strncmp(*word, "-flto", 5) == 0) return false;
     return is;
 }
 

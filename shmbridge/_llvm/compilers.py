@@ -133,10 +133,9 @@ def preloads(compiler: str, launchers: Iterable[str] = ()) -> bool:
 
 
 def reads_stdin(kind: str, words: Sequence[str]) -> bool:
-    """Does a compiler with these arguments read its standard input?"""
+    """Does a compiler with these arguments read its standard input though no word says so?"""
     named = [word for before, word in pairwise(["", *words]) if before != "-o"]
-    alone = kind in ("opt", "llc") and not any(map(os.path.isfile, named))
-    return "-" in named or (alone and not sys.stdin.isatty())
+    return kind in ("opt", "llc") and not any(map(os.path.exists, named)) and not sys.stdin.isatty()
 
 
 def remove_outputs(kind: str, command: Sequence[str], began: int) -> list[str]:

@@ -3,6 +3,7 @@ of it, and nothing else, is plain clang's."""
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 
@@ -112,3 +113,58 @@ def test_policy_without_advice_for_three_files_in_a_row_is_left_alone(run, tmp_p
 
 def test_grandchild_that_keeps_the_output_open_is_not_waited_for(run):
     assert run(f"{ADVISED}; echo made; sleep 3 & exit 0", words=())[:2] == (0, "made\n")
+
+
+# ---- What can be read, or written, only once ----
+
+LACKS = 'echo "inline 1 1 17 no" >> $SHMBRIDGE_LLVM_REPORT; exit 1'
+
+
+@pytest.fixture(params=[SHMBRIDGE, PYTHON], ids=["native", "python"])
+def shell(request, compiler, tmp_path):
+    """shell(line): what bash says of a line in which "clang" prints and copies its last file, and
+    gets no advice."""
+    program = compiler(
+        f"for file; do :; done; cat ${{file#-o}}; test -z $SHMBRIDGE_LLVM_URL || {{ {LACKS}; }}"
+    )
+    words = [request.param, "run", "--llvm", "inline", *CONNECT, "--", program]
+
+    def go(line):
+        line = line.replace("clang", shlex.join(map(str, words)))
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return go
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo source | clang -x c -c -",
+        "echo source | clang -x c -c /dev/stdin",
+        "echo source | clang -x c -c /proc/self/fd/0",
+        "clang -x c -c <(echo source)",
+        "clang -x c -c - <<< source",
+        "echo source > a.c; clang -c a.c",
+        "echo source > a.c; clang -c /dev/stdin < a.c",
+    ],
+)
+def test_source_that_can_be_read_once_is_compiled_twice(line, shell):
+    status, out, err = shell(line)
+    assert (status, out, err.count("\n")) == (0, "source\n", 1), err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mkfifo a.c; echo source > a.c & clang -c a.c",
+        "echo source > a.c; clang -o >(cat > /dev/null) a.c",
+        "mkfifo o; cat o & echo source > a.c; clang -oo a.c; : > o; wait",
+    ],
+)
+def test_file_that_cannot_be_had_twice_is_compiled_plainly_at_once(line, shell):
+    status, out, err = shell(line)
+    assert (status, out) == (0, "source\n")
+    assert "can be read or written only once" in err and err.count("\n") == 1

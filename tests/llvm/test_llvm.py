@@ -276,15 +276,14 @@ def test_defaults_that_may_not(default):
 @pytest.mark.parametrize(
     ("kind", "words", "reads"),
     [
-        ("clang", "-c x.c -o x.o", False),
-        ("clang", "-x c - -c -o x.o", True),
-        ("clang", "-S x.c -o -", False),
+        ("clang", "-x c - -c -o x.o", False),
         ("opt", f"{__file__} -o x.bc", False),
-        ("llc", "- -o x.o", True),
         ("llc", "-o x.o", True),
     ],
 )
-def test_compiler_that_reads_its_standard_input_is_recognised(kind, words, reads, monkeypatch):
+def test_compiler_that_reads_its_standard_input_unasked_is_recognised(
+    kind, words, reads, monkeypatch
+):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert compilers.reads_stdin(kind, words.split()) == reads
 

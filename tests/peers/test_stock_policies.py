@@ -2,6 +2,7 @@
 object comes of it."""
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -151,6 +152,19 @@ def test_strict_leaves_no_output_where_a_decision_got_no_advice(compiler, shmbri
     outcome = shmbridge_run("inline", "throws", *used.command(out)[:-2], options=["--strict"])
     assert outcome.status == 1
     assert not list(tmp_path.glob("numbers*"))  # in the folder where it runs
+
+
+@each_once
+def test_strict_leaves_no_side_output_either(version, shmbridge_run, tmp_path):
+    needs(f"clang-{version}")
+    source = tmp_path / "more.c"
+    shutil.copy(SOURCES / "more.c", source)
+    before = {*tmp_path.iterdir()}
+    flags = "-O2 -g -gsplit-dwarf -fsave-optimization-record -fstack-usage --coverage -ftime-trace"
+    command = [f"clang-{version}", *flags.split(), "-MD", "-c", source]
+    outcome = shmbridge_run("priority", "hangs", *command, options=["--strict", "--deadline=0.3"])
+    notes = {path for path in tmp_path.iterdir() if path.name.startswith(".shmbridge-builds")}
+    assert (outcome.status, {*tmp_path.iterdir()} - notes - before) == (1, {tmp_path / "questions"})
 
 
 # The second goes by Python.

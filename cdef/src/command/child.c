@@ -49,17 +49,57 @@ static bool is_same(int one, int other) {
     return !fstat(one, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Nobody can hold back a stream that is closed. */
-static bool is_held(int fd) { return !isatty(fd) && errno != EBADF; }
+static bool hold(struct held *h, int fd) {
+    *h = (struct held){{-1, -1}, -1};
+    if (isatty(fd) || errno == EBADF) return true;
+    return (h->kept = shmb_unnamed_file()) >= 0 && pipe2(h->pipe, O_CLOEXEC) == 0;
+}
 
-bool shmb_streams_hold(struct streams *s, bool reads_stdin) {
-    *s = (struct streams){-1, -1, -1, {-1, -1}, is_same(1, 2)};
-    if (reads_stdin && ((s->in = shmb_unnamed_file()) < 0 || !copy(0, s->in))) return false;
-    if (is_held(1) && ((s->out = shmb_unnamed_file()) < 0 || pipe2(s->pipe, O_CLOEXEC)))
-        return false;
-    bool more = is_held(2) && !s->merged;
-    if (more && (s->err = shmb_unnamed_file()) >= 0) fcntl(s->err, F_SETFL, O_APPEND);
-    return !more || s->err >= 0;
+bool shmb_streams_hold(struct streams *s) {
+    s->merged = is_same(1, 2);
+    s->err = (struct held){{-1, -1}, -1};
+    return hold(&s->out, 1) && (s->merged || hold(&s->err, 2));
+}
+
+static bool opens_once(const char *path, struct stat *file) {
+    if (stat(path, file)) return false;
+    int fd = S_ISCHR(file->st_mode) ? open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC) : -1;
+    bool terminal = fd >= 0 && isatty(fd);
+    if (fd >= 0) close(fd);
+    return terminal || S_ISFIFO(file->st_mode) || S_ISSOCK(file->st_mode);
+}
+
+/* Reads a descriptor to its end, and puts what was read in its place. */
+static bool keep(int fd) {
+    int kept = shmb_unnamed_file();
+    bool done = kept >= 0 && copy(fd, kept) && dup2(kept, fd) >= 0;
+    if (kept >= 0) close(kept);
+    return done;
+}
+
+/* Our descriptor of a file that can be opened once; -1: none. */
+static int descriptor_of(const struct stat *file) {
+    struct stat own;
+    for (int fd = 0; fd < 256; fd++)
+        if (!fstat(fd, &own) && own.st_dev == file->st_dev && own.st_ino == file->st_ino) return fd;
+    return -1;
+}
+
+bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, const char **word) {
+    struct stat file;
+    for (s->reads = reads; *++command;) {
+        bool output = strcmp(command[-1], "-o") == 0 || strncmp(*command, "-o", 2) == 0;
+        *word = *command + (strncmp(*command, "-o", 2) == 0 ? 2 : 0);
+        s->reads |= !output && strcmp(*word, "-") == 0;
+        if (**word == '-' || !opens_once(*word, &file)) continue;
+        int fd = descriptor_of(&file);
+        if (fd == 1 || fd == 2) continue; /* they are held back */
+        if (fd < 0 || output || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY) return false;
+        if (fd == 0) s->reads = true;
+        else if (!keep(fd)) return false;
+    }
+    *word = "stdin";
+    return !s->reads || keep(0);
 }
 
 static void deliver(int from, int to) {
@@ -69,8 +109,8 @@ static void deliver(int from, int to) {
 }
 
 void shmb_streams_deliver(const struct streams *s) {
-    deliver(s->out, 1);
-    deliver(s->err, 2);
+    deliver(s->out.kept, 1);
+    deliver(s->err.kept, 2);
 }
 
 /* ---- Signals ---- */
@@ -98,13 +138,10 @@ static void forward_signals(struct sigaction old[FORWARDED_COUNT]) {
 /* ---- A child ---- */
 
 static void connect_streams(const struct streams *s, bool held) {
-    if (s->in >= 0) {
-        lseek(s->in, 0, SEEK_SET);
-        dup2(s->in, 0);
-    }
-    if (held && s->pipe[1] >= 0) dup2(s->pipe[1], 1);
-    if (held && s->merged && s->pipe[1] >= 0) dup2(s->pipe[1], 2);
-    if (held && s->err >= 0) dup2(s->err, 2);
+    if (s->reads) lseek(0, 0, SEEK_SET);
+    if (held && s->out.pipe[1] >= 0) dup2(s->out.pipe[1], 1);
+    int err = s->merged ? s->out.pipe[1] : s->err.pipe[1];
+    if (held && err >= 0) dup2(err, 2);
 }
 
 static _Noreturn void start(char *const *command, char *const *environment, struct streams *s,
@@ -133,17 +170,26 @@ static bool has_ended(pid_t child, int options) {
  * has left behind, which may live on, is silent or goes on and on. */
 static void drain(pid_t child, const struct streams *s) {
     char bytes[CHUNK];
-    struct pollfd from = {.fd = s->pipe[0], .events = POLLIN};
+    const struct held *held[] = {&s->out, &s->err};
+    struct pollfd from[] = {{s->out.pipe[0], POLLIN, 0}, {s->err.pipe[0], POLLIN, 0}};
     ssize_t rest = REST;
-    while (rest > 0) {
+    while (rest > 0 && (from[0].fd >= 0 || from[1].fd >= 0)) {
         bool ended = has_ended(child, WNOHANG);
-        int ready = poll(&from, 1, ended ? 0 : LOOK_MS);
+        int ready = poll(from, 2, ended ? 0 : LOOK_MS);
         if (ready == 0 && ended) return;
-        ssize_t n = ready > 0 ? read(s->pipe[0], bytes, sizeof bytes) : -1;
-        if (n == 0) return;
-        if (n > 0) write_all(s->out, bytes, n);
-        if (n > 0 && ended) rest -= n;
+        for (int i = 0; i < 2 && ready > 0; i++) {
+            if (!from[i].revents) continue;
+            ssize_t n = read(from[i].fd, bytes, sizeof bytes);
+            if (n == 0) from[i].fd = -1;
+            if (n > 0) write_all(held[i]->kept, bytes, n);
+            if (n > 0 && ended) rest -= n;
+        }
     }
+}
+
+static void close_end(struct held *h, int end) {
+    if (h->pipe[end] >= 0) close(h->pipe[end]);
+    h->pipe[end] = -1;
 }
 
 /* Signals go to the child until it is reaped and its id may be another's. */
@@ -172,11 +218,10 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
     compiler = child > 0 ? child : 0;
     forward_signals(handlers);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    if (held && s->pipe[1] >= 0) {
-        close(s->pipe[1]);
-        s->pipe[1] = -1;
-        if (child > 0) drain(child, s);
-        close(s->pipe[0]);
+    for (int end = 1; held && end >= 0; end--) {
+        close_end(&s->out, end);
+        close_end(&s->err, end);
+        if (end && child > 0) drain(child, s);
     }
     if (child > 0) status = wait_for(child, &forwarded);
     for (int i = 0; i < FORWARDED_COUNT; i++) sigaction(FORWARDED[i], &handlers[i], NULL);
@@ -184,8 +229,7 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
     return status;
 }
 
-int shmb_child_become(char *const *command, const struct streams *s) {
-    connect_streams(s, false);
+int shmb_child_become(char *const *command) {
     execvp(command[0], command);
     fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
     return NO_COMPILER;

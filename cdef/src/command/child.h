@@ -8,26 +8,33 @@
 /* A file without a name, for reports and streams; -1, with errno: there is no room for one. */
 int shmb_unnamed_file(void);
 
-/* What is held back of a compiler's streams; -1: nothing. All are files without a name. */
+/* What is held back of what a compiler prints: pipes, since a compiler that is told to write to
+ * /dev/stdout would replace a file there, and files without a name; -1: nothing. A terminal gets it
+ * at once. */
+struct held {
+    int pipe[2], kept;
+};
 struct streams {
-    int in;       /* all of our stdin, which can be read once */
-    int out, err; /* what it prints. A terminal gets that at once */
-    int pipe[2];  /* leads to `out`: a compiler looks whether it writes to a file or to a pipe */
-    bool merged;  /* stdout and stderr are one file, and so stay in order */
+    struct held out, err; /* err is not held where both are one file: out has both, in order */
+    bool merged, reads;
 };
 
-/* reads_stdin: keep our stdin, too. False, with errno: there is no room for that. */
-bool shmb_streams_hold(struct streams *s, bool reads_stdin);
+/* False, with errno: there is no room for that. */
+bool shmb_streams_hold(struct streams *s);
+/* Can the files that a command names be opened twice? Those that cannot, but that are descriptors
+ * of ours such as /dev/stdin and the shell's <(...), are read, and replaced by what was read; so is
+ * stdin if the compiler `reads` it. False: *word names another one, or there is no room. */
+bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, const char **word);
 /* Writes what was held back to our stdout and stderr. */
 void shmb_streams_deliver(const struct streams *s);
 
 /* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
- * these streams held back, else only stdin as it was kept. Like ours, it gets SIGTERM when this
- * process is killed. Returns its status as waitpid does; -1, with errno: it cannot be started. */
+ * what it prints held back. Like ours, it gets SIGTERM when this process is killed. Returns its
+ * status as waitpid does; -1, with errno: it cannot be started. */
 int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held);
 /* Was SIGINT, SIGTERM or SIGHUP passed to a compiler? */
 bool shmb_child_signalled(void);
 /* Becomes the command instead. Returns 127, after a message, if that is impossible. */
-int shmb_child_become(char *const *command, const struct streams *s);
+int shmb_child_become(char *const *command);
 
 #endif

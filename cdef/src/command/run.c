@@ -18,7 +18,7 @@
 #include "command/compilers.h"
 
 extern char **environ;
-static struct streams streams = {-1, -1, -1, {-1, -1}, false};
+static struct streams streams = {.out = {{-1, -1}, -1}, .err = {{-1, -1}, -1}};
 static struct error why; /* of the only run of this process */
 
 /* ---- The compilation that asks ---- */
@@ -42,8 +42,15 @@ int shmb_run_ask(shmb_run *r) {
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     r->began = now.tv_sec * (long long)SECOND_NS + now.tv_nsec;
     char **all = calloc(count(environ) + more + 1, sizeof *all);
-    if (!all || !shmb_streams_hold(&streams, r->reads_stdin)) {
+    const char *word;
+    if (!all || !shmb_streams_hold(&streams)) {
         shmb_fail_errno(&why, "the compiler's streams cannot be held back");
+        return -1;
+    }
+    if (!shmb_streams_keep(&streams, r->plain, r->reads_stdin, &word)) {
+        shmb_fail(&why, SHMB_UNSUPPORTED,
+                  "%s can be read or written only once, and perhaps it must be compiled twice",
+                  word);
         return -1;
     }
     for (char **entry = environ; *entry; entry++)
@@ -56,6 +63,8 @@ int shmb_run_ask(shmb_run *r) {
 }
 
 /* ---- What came of it ---- */
+
+static int held_errors(void) { return streams.merged ? streams.out.kept : streams.err.kept; }
 
 static char *text_of(int file) {
     off_t size = file < 0 ? 0 : lseek(file, 0, SEEK_END);
@@ -188,7 +197,7 @@ static bool fails_by_advice(struct shmb_run *r, int status, const char *report) 
     char ended[64];
     struct outcome all;
     bool loaded = !r->library, asked = strstr(report, "asking ");
-    char program[SHMB_PROGRAM_BYTES], *said = text_of(streams.merged ? streams.out : streams.err);
+    char program[SHMB_PROGRAM_BYTES], *said = text_of(held_errors());
     look(r, report, false, &all);
     const char *flag = said ? rejected(r, said) : NULL;
     loaded |= shmb_program_find(r->compiler, program) && shmb_report_loaded(report, program);
@@ -210,7 +219,7 @@ static void say(const char *text) { fprintf(stderr, "shmbridge: %s\n", text); }
 
 static int compile_plainly(const struct shmb_run *r) {
     int status = shmb_child_run(r->plain, environ, &streams, false);
-    return status >= 0 ? status : shmb_child_become(r->plain, &streams) << 8;
+    return status >= 0 ? status : shmb_child_become(r->plain) << 8;
 }
 
 static void warn(const struct shmb_run *r, enum shmb_build_failure kind, bool always) {
@@ -221,7 +230,7 @@ static void warn(const struct shmb_run *r, enum shmb_build_failure kind, bool al
 /* Where the compiler failed, and plain clang does too, it was the user's mistake, and nothing is
  * said but what that prints. Only a terminal, which has both, gets a line between them. */
 static int compile_again(struct shmb_run *r, enum shmb_build_failure kind, bool failed) {
-    bool quiet = failed && (streams.err >= 0 || (streams.merged && streams.out >= 0));
+    bool quiet = failed && held_errors() >= 0;
     bool always = failed && (!quiet || strstr(why.message, "; see "));
     if (r->strict) return -1;
     if (!quiet) warn(r, kind, always);

@@ -16,7 +16,8 @@ typedef struct shmb_run {
     char *const *asking;    /* the same, with what makes the compiler ask */
     char *const *variables; /* NAME=value, for that one */
     int report;             /* the file in which the compiler says what it was asked */
-    bool reads_stdin, strict, verbose;
+    bool reads_stdin;       /* though no word says so */
+    bool strict, verbose;
     long long began; /* out: when it was started, as files' times have it, in nanoseconds */
 } shmb_run;
 
