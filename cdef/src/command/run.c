@@ -108,6 +108,7 @@ static void tidy(char *text) {
 }
 
 static bool has_default(const struct shmb_run *r, const char *decision, size_t size) {
+    if (r->strict) return false;
     for (const char *entry = r->defaults; *entry; entry += strcspn(entry, ","), entry += !!*entry)
         if (strncmp(entry, decision, size) == 0 && entry[size] == '=') return true;
     return false;
