@@ -15,7 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from shmbridge._native import ffi, lib
-from shmbridge.errors import ShmbridgeError, UnsupportedError, error_text, raise_status
+from shmbridge.errors import (
+    InvalidError,
+    ShmbridgeError,
+    UnsupportedError,
+    error_text,
+    raise_status,
+)
 
 python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
 _kept: list[Any] = []  # what C points to, for ever
@@ -109,3 +115,15 @@ def raise_carried() -> None:
 def c_text(text: str) -> Any:
     """A C string that the caller keeps."""
     return ffi.new("char[]", text.encode())
+
+
+def split_place(place: str) -> tuple[str, str]:
+    """Module, or file, and function of "module:function" and "/folder/file.py:function".
+    InvalidError: it has neither form."""
+    module, _, name = place.rpartition(":")
+    if not (module and name):
+        raise InvalidError(
+            f"{place}: expected MODULE:FUNCTION, such as my_model:advise, or FILE:FUNCTION, "
+            "such as /home/me/my_model.py:advise"
+        )
+    return module, name

@@ -19,6 +19,7 @@ from shmbridge._llvm import compilers
 from shmbridge._llvm.preload import Preload, counts_of, unnamed_file
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
+from shmbridge._urls.plugins import split_place
 from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.compiler import ending_by_signals
@@ -184,9 +185,7 @@ class Options:
                 f"run shmbridge record {self.connect} NAME LOG, and pass --connect NAME here"
             )
         if self.function:
-            from shmbridge.runners.python import split
-
-            split(self.function)
+            split_place(self.function)
         try:
             compilers.check_decisions(self.decisions)
             for decision, advice in self.defaults.items():

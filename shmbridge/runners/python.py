@@ -18,22 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from shmbridge._urls.plugins import split_place
 from shmbridge.errors import InvalidError
 from shmbridge.runners._base import RunnerKind, late
 
 Function = Callable[[Mapping[str, Any]], Any]
-
-
-def split(place: str) -> tuple[str, str]:
-    """Module, or file, and function of "module:function" and "/folder/file.py:function".
-    InvalidError: it has neither form."""
-    module, _, name = place.rpartition(":")
-    if not (module and name):
-        raise InvalidError(
-            f"{place}: expected MODULE:FUNCTION, such as my_model:advise, or FILE:FUNCTION, "
-            "such as /home/me/my_model.py:advise"
-        )
-    return module, name
 
 
 def _is_file(module: str) -> bool:
@@ -81,7 +70,7 @@ def check_function(model: Any) -> None:
 def load(place: str, path: str | None = None) -> Function:
     """The function that "module:function" or "/folder/file.py:function" names. path: a directory
     that is searched first from now on. InvalidError: why not."""
-    module, name = split(place)
+    module, name = split_place(place)
     if path is not None:
         _search(path := os.path.abspath(path))
     try:
@@ -177,7 +166,7 @@ class PythonRunner(RunnerKind):
 
     def __init__(self, where: str, path: str | None = None, **options: str) -> None:
         found: Any = load(
-            where if _is_file(split(where)[0].lstrip("/")) else where.lstrip("/"), path
+            where if _is_file(split_place(where)[0].lstrip("/")) else where.lstrip("/"), path
         )
         try:
             if isinstance(found, type):

@@ -5,6 +5,7 @@ ones."""
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -208,12 +209,24 @@ PIPED = """
 
 
 @pytest.mark.parametrize("transport", ["pipes"], indirect=True)
-def test_pipes_are_the_users_alone_and_end_with_a_killed_run(start, compiler, tmp_path):
-    process = start(compiler(PIPED), "-")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_pipes_are_the_users_alone_and_end_with_a_killed_run(
+    interrupted, start, compiler, tmp_path
+):
+    """Also after a Ctrl-C, which reaches everybody."""
+    life, inherited = os.pipe()
+    process = start(compiler(PIPED), "-", pass_fds=[inherited])
+    os.close(inherited)
     until((tmp_path / "ready").exists)
     assert (tmp_path / "modes").read_text() == "700\n600\n600\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children if interrupted else ():
+        if "clang.sh" not in Path(f"/proc/{child}/cmdline").read_text():
+            os.kill(int(child), signal.SIGINT)
     process.kill()
-    assert ended(process)[:2] == (-signal.SIGKILL, "")
+    assert ended(process)[0] == -signal.SIGKILL
+    with open(life) as alive:
+        assert alive.read() == ""  # nobody has it any more
 
 
 @pytest.mark.parametrize("transport", ["pipes"], indirect=True)

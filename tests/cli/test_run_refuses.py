@@ -1,6 +1,7 @@
 """`shmbridge run` where something is missing: a plain compile and one warning, or with --strict an
 error."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,19 @@ def test_without_proc_a_plain_compile_and_one_warning_or_strict_an_error(in_room
 def test_half_a_megabyte_is_room_enough(in_room_of, compiler):
     status, out, err = in_room_of("512k", compiler(PLAIN))
     assert (status, err, int(out) > 0) == (3, "", True)
+
+
+@pytest.mark.parametrize("limit", ["--nproc=1", "--nproc=2", "--nproc=3", "--nofile=7"])
+def test_few_processes_or_descriptors_leave_an_object(limit, words, tmp_path):
+    if os.geteuid():
+        pytest.skip("root can become a user without processes")
+    tmp_path.parent.chmod(0o711)
+    tmp_path.chmod(0o777)
+    user = ["setpriv", "--reuid=64321", "--clear-groups", "prlimit", limit]
+    compiler = shutil.copy(shutil.which("touch"), tmp_path / "clang")
+    command = [*user, *words(compiler, "made")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, (tmp_path / "made").exists()) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("option", [["--channels", "256"], ["--request-bytes", "1M"]])

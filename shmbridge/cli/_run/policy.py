@@ -11,6 +11,7 @@ import re
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -117,13 +118,9 @@ class Policy:
 
         def end_with_run() -> None:
             life.poll(None)
-            timer = threading.Timer(GRACE, give_up)
-            timer.daemon = True
-            timer.start()
             for host in hosts:
                 host.close()
-
-        def give_up() -> None:  # perhaps nobody is left to kill a model that hangs or loads
+            time.sleep(GRACE)  # perhaps nobody is left to kill a model that hangs or loads,
             for host in hosts:  # nor to remove what it would leave
                 unlink(host)
             os._exit(1)
@@ -135,9 +132,9 @@ class Policy:
         threading._shutdown = lambda: None  # type: ignore[attr-defined]
         for number in heeded():
             signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=end_with_run, daemon=True).start()
         with contextlib.ExitStack() as stack:
             try:
+                threading.Thread(target=end_with_run, daemon=True).start()
                 from shmbridge._host.host import Host, unlink
 
                 model = load()
