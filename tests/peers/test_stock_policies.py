@@ -34,7 +34,7 @@ def test_policy_without_usable_advice_leaves_the_plain_compilers_object(
     # -v shows what the policy raised, and advice that does not fit; llvm.c checks the rest
     assert outcome.status == 0 and ("Traceback" in outcome.stderr) == (policy == "throws")
     assert bool(outcome.stderr) == (policy != "wild")
-    assert outcome.defaulted == 1 and outcome.asked < 100  # its end is at the first of them
+    assert 0 < outcome.defaulted == outcome.asked < 100  # pipes look every 20 ms
     expect_plain_object(version, tmp_path)
 
 
