@@ -60,7 +60,7 @@ def pytest_collection_finish():
 
 # Coverage of Python doubles the time of what it counts. So the programs that tests start count only
 # in these folders and files, and in marked tests; messages of conformance tests do not count.
-PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner"}
+PROGRAMS_COUNT = {"cli", "compile", "hosts", "remote", "runner", "tune"}
 PROGRAMS_COUNT |= {"test_embedding", "test_misbehaving", "test_workers"}
 
 

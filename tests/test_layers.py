@@ -30,6 +30,7 @@ ROOMS = [
     "_runner",
     "rl",
     "training",
+    "_tune",
     "shmbridge",
     "hosts",
     "envs",

@@ -21,6 +21,9 @@ EXTENDED = 0xFFFF  # the names' section has a number that is too large for its f
 # section's.
 ELF = {1: (32, "II6H", "8I"), 2: (40, "QI6H", "II4QII")}
 OFFSET, SIZE, LINK = 4, 5, 6  # of a section's fields
+# By the class: a symbol's fields, and which of them are its name, size, kind and section.
+SYMBOL = {1: ("3I2BH", (0, 2, 3, 5)), 2: ("I2BH2Q", (0, 5, 1, 3))}
+FUNCTION = 2  # a symbol's kind
 
 
 def text_size(path: Path) -> float:
@@ -36,8 +39,40 @@ def text_size(path: Path) -> float:
         InvalidError: It is not an ELF file.
         OSError: It cannot be read.
     """
-    code = (n for name, n in _sections(path) if name == ".text" or name.startswith(".text."))
+    sections = _sections(Path(path).read_bytes(), path)
+    code = (n for name, _, n in sections if name == ".text" or name.startswith(".text."))
     return float(sum(code))
+
+
+def function_sizes(path: Path) -> dict[str, float]:
+    """The bytes of each function, by the names in the symbol table.
+
+    Args:
+        path: An ELF file.
+
+    Returns:
+        The sizes. Of functions with the same name, only one counts.
+
+    Raises:
+        InvalidError: It is not an ELF file.
+        OSError: It cannot be read.
+    """
+    data, found = Path(path).read_bytes(), dict[str, float]()
+    places = {name: (begin, size) for name, begin, size in _sections(data, path)}
+    begin, length = places.get(".symtab", (0, 0))
+    names = places.get(".strtab", (0, 0))[0]
+    fields, which = SYMBOL[data[4]]
+    symbol = struct.Struct({1: "<", 2: ">"}[data[5]] + fields)
+    try:
+        for values in symbol.iter_unpack(data[begin : begin + length]):
+            name, size, kind, section = (values[i] for i in which)
+            if kind & 15 == FUNCTION and section:
+                at = names + name
+                text = data[at : data.index(b"\0", at)]
+                found[text.decode(errors="replace")] = float(size)
+    except (struct.error, ValueError) as error:
+        raise InvalidError(f"{path}: expected a whole ELF file: {error}") from None
+    return found
 
 
 def object_size(path: Path) -> float:
@@ -199,9 +234,8 @@ def _ran(words: list[str], seconds: float) -> tuple[supervised.Report, bytes]:
 # ---- ELF ----
 
 
-def _sections(path: Path) -> Iterator[tuple[str, int]]:
-    """Names and sizes of an ELF file's sections."""
-    data = Path(path).read_bytes()
+def _sections(data: bytes, path: Path) -> Iterator[tuple[str, int, int]]:
+    """Names, places and sizes of an ELF file's sections."""
     if data[:4] != b"\x7fELF":
         raise InvalidError(f"{path}: expected an ELF file, found {data[:4]!r}")
     try:
@@ -219,6 +253,6 @@ def _sections(path: Path) -> Iterator[tuple[str, int]]:
         for entry in found:
             begin = start + entry[0]
             name = data[begin : data.index(b"\0", begin)].decode(errors="replace")
-            yield name, entry[SIZE]
+            yield name, entry[OFFSET], entry[SIZE]
     except (struct.error, LookupError, ValueError, OverflowError) as error:
         raise InvalidError(f"{path}: expected a whole ELF file: {error}") from None

@@ -31,6 +31,7 @@ COMPILE = {
 START = """
 set -euo pipefail
 export XDG_STATE_HOME=$PWD/.state # where serve --background says who it is
+export XDG_CACHE_HOME=$PWD/.cache # where tune stores results
 trap '{ kill $(jobs -p) $(cut -d" " -f1 .state/shmbridge/*.pid); wait; } 2>/dev/null || true' EXIT
 served() { ls /dev/shm | grep '^shmb\\.[^~]*$' | grep -vcE -- '-[0-9]+$' || true; }
 serve() {

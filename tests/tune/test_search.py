@@ -1,0 +1,108 @@
+"""The search for attributes, with a model of a compiler; and the file of attributes."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmbridge._tune.functions import Function, file_text, functions_of, read_file
+from shmbridge._tune.search import ALWAYS, NEVER, Measured, Search
+
+NAMES = [f"f{i}" for i in range(8)]
+NUMBERS = st.integers(0, 100)
+
+
+def functions(calls):
+    return {name: Function(False, 5, {to: 1 for to in calls[name]}, False) for name in NAMES}
+
+
+@given(
+    st.fixed_dictionaries({n: st.sets(st.sampled_from(NAMES), max_size=3) for n in NAMES}),
+    st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=len(NAMES), max_size=len(NAMES)),
+    st.integers(0, 60),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_the_result_was_measured_and_is_never_worse(calls, costs, budget, together, random):
+    """Scores are any, and even lie; some candidates fail."""
+    measured = {}
+
+    def measure(candidates):
+        results = []
+        for each in candidates[: max(0, budget - len(measured))]:
+            kinds = [("", ALWAYS, NEVER).index(each.get(name, "")) for name in NAMES]
+            sizes = {
+                name: float(cost[k]) for name, cost, k in zip(NAMES, costs, kinds, strict=True)
+            }
+            fails = each and random.random() < 0.1
+            found = Measured(math.inf if fails else sum(sizes.values()) + random.randint(0, 3))
+            found.sizes = {} if fails else sizes
+            measured[tuple(sorted(each.items()))] = min(
+                found, measured.get(tuple(sorted(each.items())), found)
+            )
+            results.append(found)
+        return results
+
+    search = Search(functions(calls), functions(calls), measure, together)
+    search.run()
+    if budget:
+        assert measured[tuple(sorted(search.attributes.items()))] == search.score <= search.plain
+    else:
+        assert search.plain == math.inf and not search.attributes
+
+
+def test_independent_savings_are_all_found():
+    """Eight callees, each of one caller: half are smaller otherwise."""
+    callers = {f"c{name}": Function(False, 5, {name: 1}, False) for name in NAMES}
+    before = callers | {name: Function(True, 5, {}, False) for name in NAMES}
+    runs = []
+
+    def measure(candidates):
+        results = []
+        for each in candidates:
+            sizes = {n: 10.0 - (each.get(n) == ALWAYS and n in NAMES[::2]) for n in NAMES}
+            results.append(Measured(sum(sizes.values())))
+            results[-1].sizes = sizes
+            runs.append(each)
+        return results
+
+    search = Search(before, before, measure, together=True)
+    search.run()
+    assert search.attributes == dict.fromkeys(NAMES[::2], ALWAYS) and search.plain == 80
+    assert search.score == 76 and len(runs) < 12
+
+
+TEXTS = st.text(st.characters(exclude_characters=",\n\r\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.dictionaries(TEXTS, st.sampled_from([ALWAYS, NEVER])), st.text(), st.data())
+def test_a_file_is_read_as_it_was_written(attributes, comment, data):
+    changed = data.draw(st.sets(st.sampled_from(sorted(attributes)))) if attributes else set()
+    text = file_text(attributes, changed, comment)
+    assert read_file(text) == attributes
+    lines = text.decode().split("\n")
+    assert len([line for line in lines if "," in line]) == len(attributes)
+
+
+@given(TEXTS.map(lambda name: name.replace("\\", "/")))
+def test_names_in_assembly_are_those_of_the_object(name):
+    data = name.encode()
+    escaped = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
+    body = "  %2 = call i32 @g(i32 %0)\n  ret i32 %2\n"
+    ir = f'define internal i32 @"{escaped}"(i32 %0) #0 {{\n{body}}}\n'
+    ir += 'attributes #0 = { minsize "noinline"="x" }\n'
+    assert functions_of(ir) == {name: Function(True, 2, {"g": 1}, False)}
+
+
+def test_decided_recursive_variadic_and_replaceable_functions_are_fixed():
+    bodies = {
+        "define void @a() #1 {": "",
+        "define void @r() {": "  call void @r()\n",
+        "define void @v(ptr %0, ...) {": "",
+        "define weak void @w() {": "",
+        "define linkonce_odr void @free() {": "  invoke void @a() to label %1 unwind label %2\n",
+    }
+    ir = "".join(f"{head}\n{body}}}\n" for head, body in bodies.items())
+    found = functions_of(ir + "attributes #1 = { alwaysinline }\n")
+    assert [name for name, function in found.items() if not function.fixed] == ["free"]
+    assert found["free"].calls == {"a": 1}
