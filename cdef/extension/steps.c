@@ -154,7 +154,7 @@ static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
     return true;
 }
 
-/* take(row, key) -> verdict: the request becomes the row's, where it can, and its runner with it. */
+/* take(row, key) -> verdict: the request becomes the row's, where it can, with its runner. */
 static PyObject *steps_take(PyObject *self, PyObject *args) {
     struct steps *s = (struct steps *)self;
     Py_ssize_t row;

@@ -112,7 +112,8 @@ static bool read_words(struct run *r, char **words) {
     return ours && r->decisions[0] && r->host && *r->host && *words;
 }
 
-/* Does clang get words from elsewhere, or flags of LLVM that may stand against ours? Python looks. */
+/* Does clang get words from elsewhere, or flags of LLVM that may stand against ours? Python
+ * looks. */
 static bool says_more(const char *word) {
     return *word == '@' || strncmp(word, "--config", 8) == 0 || strstr(word, "mllvm") ||
            strncmp(word, "-fthinlto-", 10) == 0;

@@ -323,8 +323,8 @@ static bool is_pipe_of(const struct conversation *c, int fd) {
 
 static void report_open(void);
 
-/* What is compiled now will be discarded. LLVM removes its temporary files, as at a signal; but after
- * a signal clang's driver would write a crash's reproducer. */
+/* What is compiled now will be discarded. LLVM removes its temporary files, as at a signal; but
+ * after a signal clang's driver would write a crash's reproducer. */
 static _Noreturn void end_compiler(const struct conversation *c) {
     void *found = dlsym(RTLD_DEFAULT, "_ZN4llvm3sys20RunInterruptHandlersEv");
     void (*remove_files)(void);

@@ -14,8 +14,8 @@ enum step_kind {
     STARTS, /* once its gate is open */
     LOADS,  /* `choices` messages back at most */
     FENCES,
-    CHANGES, /* a read-modify-write */
-    COMPARES, /* the kernel: is the word as expected? Then the thread sleeps, as one step with that */
+    CHANGES,  /* a read-modify-write */
+    COMPARES, /* the kernel: is the word as expected? Then the thread sleeps, in one step */
     SLEEPS,   /* until another wakes it, or the clock says `until` */
     WAKES,    /* who sleeps there */
     NAPS,     /* until the clock says `until` */

@@ -18,7 +18,8 @@ size_t shmb_text_fit(const char *text, size_t room);
 /* Replaces what would begin a line or move a terminal's cursor: texts come from peers, models and
  * files' names. */
 void shmb_one_line(char *text);
-/* Sets both and returns the status. A message that is too long ends with "…", and one line is one. */
+/* Sets both and returns the status. A message that is too long ends with "…". It is one
+ * line. */
 __attribute__((cold, format(printf, 3, 4))) shmb_status shmb_fail(struct error *e,
                                                                   shmb_status status,
                                                                   const char *format, ...);

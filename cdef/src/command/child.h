@@ -1,4 +1,4 @@
-/* The compiler that `shmbridge run` starts: signals pass to it, and its standard streams can be held
+/* The compiler that `shmbridge run` starts: signals pass to it, and its streams can be held
  * back, so that another one can do its work again. */
 #ifndef SHMB_CHILD_H
 #define SHMB_CHILD_H

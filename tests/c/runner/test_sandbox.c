@@ -1,4 +1,5 @@
-/* A sandbox that forbids fcntl's locks is told as what it is: neither a dead host nor a dead runner.
+/* A sandbox that forbids fcntl's locks is told as what it is: neither a dead host nor a dead
+ * runner.
  * One that forbids to sleep by futex makes waits nap. */
 #include <errno.h>
 #include <linux/filter.h>
