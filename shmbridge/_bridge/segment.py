@@ -110,6 +110,11 @@ def _is_file(path: Path, inode: int) -> bool:
         return False
 
 
+def has_name(name: str, inode: int, worker: int = 0) -> bool:
+    """Has the caller's own segment still the name of its bridge?"""
+    return _is_file(SHM / segment_name(name, worker=worker)[1:], inode)
+
+
 def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge."""
     import posix_ipc
@@ -364,6 +369,8 @@ def _new_file(name: str) -> tuple[int, str]:
 def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
+        if alone:
+            refuse_living(name)  # a further worker, too, while the first one is replaced
         with contextlib.suppress(FileExistsError):
             os.link(temporary, SHM / segment_name(name, worker=worker)[1:])
             temporary.unlink()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmbridge import _fastpath
+from shmbridge._bridge import segment
 from shmbridge._host.batch import Batch
 from shmbridge._host.layout import Layout, Receiver
 from shmbridge._host.request import Request, mismatch, pass_on
@@ -46,9 +47,12 @@ class Receiving(Receiver):
     _request_type: type[Request] = Request
     _looped = False
     _interruptible = False  # a loop of the main thread, where Ctrl-C comes, has begun
-    _refused_told = _forgotten_told = False
+    _refused_told = _forgotten_told = _removal_told = False
     _may_spare = False  # a runner may be attached that no compiler uses
+    name: str
     _url: str
+    _inode: int  # of the segment
+    _worker: int  # the host's number among those that share the name
     _features: dict[str, TensorSpec] | None
     _until_idle: float | None
     _idle_since: float
@@ -208,7 +212,23 @@ class Receiving(Receiver):
             self._idle_since, self._asked = now, False
         if self._looped:
             self._tell_forgotten(now)
+        if self._was_removed() and not self.runners:
+            return True
         return self._until_idle is not None and now - self._idle_since >= self._until_idle
+
+    def _was_removed(self) -> bool:
+        """Did somebody remove the segment's name, by which new runners find this host? It is told
+        once."""
+        removed = not segment.has_name(self.name, self._inode, self._worker)
+        if removed and not self._removal_told:
+            self._removal_told = True
+            logger.error(
+                "%s: expected its file in /dev/shm, but somebody has removed it (systemd's "
+                "RemoveIPC, for example: see the troubleshooting page). No new compiler finds this "
+                "host, so it ends when none is connected",
+                self._url,
+            )
+        return removed
 
     def answer_by(self, runner: Any, answered: Callable[[int], object]) -> None:
         """From now on the loop gets only what C's runner refuses, which answers the rest without

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 from support.bridges import shm_path
@@ -117,6 +118,19 @@ def test_gc_removes_what_has_a_name_like_ours_but_no_host(name):
     segment.gc()
     assert strange.exists()
     strange.unlink()
+
+
+def test_a_host_whose_name_was_removed_says_so_and_ends_when_no_runner_is_left(
+    name, serve, in_thread, caplog
+):
+    with Host(name) as host:
+        loop = in_thread(host.serve, lambda request: 1)
+        with connect(name) as runner:
+            shm_path(name).unlink()
+            time.sleep(0.3)
+            assert runner.evaluate({}) == 1
+        loop.join(30)
+        assert not loop.is_alive() and "RemoveIPC" in caplog.text
 
 
 def test_a_removed_bridge_is_no_trouble(name, serve):

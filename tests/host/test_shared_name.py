@@ -130,7 +130,7 @@ def test_runners_pass_over_what_is_no_live_worker(
 
 
 def test_a_host_alone_has_no_workers(worker: Callable[..., Host], name: str) -> None:
-    worker(1)  # of an earlier host of the name, about to end
+    worker(1).close()  # of an earlier host of the name
     with Host(name) as host, host.start(lambda _: 7):
         assert ask(name, 3) == [7, 7, 7]
 
@@ -145,6 +145,15 @@ def test_workers_end_with_their_files(worker: Callable[..., Host], name: str) ->
     assert segment.gc(name) == []
     with pytest.raises(shmbridge.NoHostError):
         ask(name)
+
+
+def test_a_host_alone_is_refused_while_any_worker_lives(
+    worker: Callable[..., Host], name: str
+) -> None:
+    worker(1)
+    with pytest.raises(shmbridge.InUseError):
+        Host(name)
+    worker(0)
 
 
 def test_a_number_is_taken_once(worker: Callable[..., Host], name: str) -> None:
