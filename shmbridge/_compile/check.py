@@ -26,6 +26,7 @@ from shmbridge.errors import ModelError
 ROUNDS, NAN_ROUNDS = 12, 3
 # Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
 SECONDS, ENOUGH, BYTES = 60, 20, 4 << 30
+RESERVED = 4 << 30  # bytes of addresses that a runner takes for its request
 # inputs that the original may refuse before we give up, since an integer may be an index
 REFUSED = 20
 OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
@@ -46,7 +47,10 @@ def _limited(work: Callable[[], str]) -> str:
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads do not matter
         child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+        with open("/proc/self/statm", "rb") as statm:  # what this process has is not the check's
+            had = int(statm.read().split()[5]) * resource.getpagesize()
+        limit = had + RESERVED + BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         try:
             said = "+" + work()
