@@ -28,9 +28,13 @@ numbers = itertools.count()
 
 # Who started us in the background, or by nohup, had us ignore these. What we start must not inherit
 # that, as it does not inherit handlers.
-for number in (signal.SIGINT, signal.SIGHUP):
+for number, handler in [
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, lambda *_: None),
+    (signal.SIGQUIT, signal.SIG_DFL),
+]:
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, handler)
 
 with contextlib.suppress(ModuleNotFoundError):  # beside Ray, there is no hypothesis
     from hypothesis import HealthCheck, settings

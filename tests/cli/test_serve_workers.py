@@ -332,7 +332,7 @@ def test_it_runs_in_the_background_until_stop(where, name, monkeypatch):
     pids = living(name)
     assert len(pids) == 2  # it returns when all workers answer
     os.kill(pids[1], signal.SIGKILL)
-    until(lambda: len(living(name)) == 2 and living(name)[1] != pids[1])
+    until(lambda: living(name).get(1, pids[1]) != pids[1])
     done = run("stop", name)
     assert done.returncode == 0 and not list(SHM.glob(f"shmb.{name}*")), done.stderr
     log = (where / "state" / "shmbridge" / f"{name}.log").read_text()

@@ -131,6 +131,7 @@ class Stage:
                 pass  # the runner has been told, too
             except Exception as error:
                 request.fail(error)
+            del request  # what the model left unanswered is dropped
 
     def host_at(self, url):
         """Another host, not begun: for what it refuses."""

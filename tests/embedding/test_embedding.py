@@ -416,9 +416,8 @@ def test_a_test_of_the_c_library_passes_with_this_one(test, embedding, tmp_path)
     internal = [f"-I{_config.prefix() / 'src'}", f"-I{TESTS / 'c'}"]
     flags = ["-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags()), *internal]
     libs = [embedding, f"-Wl,-rpath,{embedding.parent}", "-lm"]
-    subprocess.run(
-        ["cc", *flags, TESTS / "c" / f"test_{test}.c", "-o", tmp_path / test, *libs], check=True
-    )
+    (source,) = (TESTS / "c").rglob(f"test_{test}.c")
+    subprocess.run(["cc", *flags, source, "-o", tmp_path / test, *libs], check=True)
     subprocess.run([tmp_path / test], check=True, timeout=60)
 
 

@@ -203,6 +203,7 @@ def test_a_compiler_of_the_users_gets_no_empty_message_when_a_model_fails(worker
                 request.reply(unroll=np.int32(7))
             elif wrong == "raises":
                 request.fail(ValueError("no idea"))
+            del request  # the loop's variable would hold it
     assert len(sent) == 6 and sent[0] == b"" and b"" not in sent[1:]
     said = capfd.readouterr().err
     assert (
