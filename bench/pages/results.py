@@ -2,9 +2,9 @@
 [--only NAME,...] [--list]
 
 Each figure is a program of the other folders, which writes docs/results/NAME.json; `python
-bench results_page` then writes the pages. `tuned` takes two hours on an idle machine, all others
-together one hour. README.md and the programs describe their requirements; a figure that cannot
-be measured here keeps the file that it has.
+bench results_page` then writes the pages. All take an hour on an idle machine. README.md and the
+programs describe their requirements; a figure that cannot be measured here keeps the file that it
+has.
 """
 
 from __future__ import annotations
