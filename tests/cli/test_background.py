@@ -152,11 +152,11 @@ def test_stop_ends_a_host_that_ignores_signals(where, name):
 
 def test_a_second_host_is_refused_though_the_first_ones_name_was_removed(where, name):
     serve(name, "--python", "models:double")
-    Path("/dev/shm", f"shmb.{name}").unlink()  # as systemd's RemoveIPC does
-    done = run("serve", name, "--python", "models:double", "--background")
-    assert done.returncode == 1 and f"shmbridge stop {name}" in done.stderr
-    assert run("stop", name).returncode == 0
-    serve(name, "--python", "models:double")
+    with shmbridge.connect(name):  # for which the host goes on
+        Path("/dev/shm", f"shmb.{name}").unlink()  # as systemd's RemoveIPC does
+        done = run("serve", name, "--python", "models:double", "--background")
+        assert done.returncode == 1 and f"shmbridge stop {name}" in done.stderr
+        assert run("stop", name).returncode == 0
 
 
 def test_a_child_that_the_model_leaves_is_not_the_host(where, name):
