@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from docutils import nodes
+
 import shmbridge
 
 INCLUDE = Path(__file__).parents[1] / "cdef" / "include"
@@ -97,7 +99,11 @@ def plain_text(app, what, name, obj, options, lines):
 
 
 def c_text(app, lines, *about):
-    """Comments of the headers: a star outside of code is a pointer's, and indented lines are as they stand."""
+    """Comments of the headers: a star outside of code is a pointer's, and indented lines are as they
+    stand. One such as "---- Open ----" is a heading: see `sections`."""
+    if title := re.fullmatch(r"-{4} (.+?) -{4,}", "\n".join(lines).strip()):
+        lines[:] = [f".. rubric:: {title[1]}", "   :class: heading"]
+        return
     text = re.sub(r"(?<![\\`])\*(?=\w)", r"\\*", "\n".join(lines)).split("\n")
     lines[:] = [f"| {line}" if line.startswith("    ") else line for line in text]
     plain_text(app, None, None, None, None, lines)
@@ -109,8 +115,21 @@ def navigation(app, docname, source):
         source[0] += (Path(__file__).parent / "navigation.txt").read_text()
 
 
+def sections(app, doctree):
+    """What follows a heading of a header becomes its section, since a directive cannot make any."""
+    for heading in reversed(list(doctree.findall(nodes.rubric))):
+        if "heading" in heading["classes"]:
+            parent, at = heading.parent, heading.parent.index(heading)
+            end = parent.first_child_matching_class(nodes.section, at) or len(parent)
+            section = nodes.section("", nodes.title("", "", *heading.children))
+            section += parent[at + 1 : end]
+            section["ids"] = [nodes.make_id(f"{parent[0].astext()} {heading.astext()}")]
+            parent[at:end] = [section]
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("doctree-read", sections, priority=100)  # before the contents are collected
     app.connect("source-read", navigation)
     app.connect("hawkmoth-process-docstring", c_text)
     app.connect("autodoc-process-docstring", plain_text)

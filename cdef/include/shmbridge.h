@@ -1,4 +1,5 @@
-/* shmbridge: how a compiler asks a machine-learning model for advice.
+/**
+ * shmbridge: how a compiler asks a machine-learning model for advice.
  *
  * Read this header from top to bottom as a tutorial: open, fill, ask, read, close, errors.
  * Three more headers, which include this one, serve special needs: shmbridge/model.h (models
@@ -50,7 +51,7 @@ const char *shmb_version(void);
 /** A connection to a model. shmb_open creates it; shmb_close frees it. */
 typedef struct shmb_runner shmb_runner;
 
-/* ---- Results --------------------------------------------------------------------------------- */
+/** ---- Results -------------------------------------------------------------------------------- */
 
 /**
  * The result of a call. HOST_GONE, CLOSED, CORRUPT and FORKED are permanent: every later evaluate
@@ -106,7 +107,7 @@ typedef enum shmb_status {
     SHMB_NO_MEMORY = 21
 } shmb_status;
 
-/* ---- Tensors --------------------------------------------------------------------------------- */
+/** ---- Tensors -------------------------------------------------------------------------------- */
 
 /** The type of a tensor's elements. */
 typedef enum shmb_dtype {
@@ -208,7 +209,7 @@ const char *shmb_dtype_name(shmb_dtype dtype);
 /** The bytes of one element; 0 for an invalid dtype. */
 size_t shmb_dtype_size(shmb_dtype dtype);
 
-/* ---- Open ------------------------------------------------------------------------------------ */
+/** ---- Open ----------------------------------------------------------------------------------- */
 
 /** How a runner waits for the host. */
 typedef enum shmb_wait {
@@ -339,14 +340,16 @@ shmb_status shmb_expected_at(shmb_runner *r, const char *agent, int64_t index, s
 /** Closes the runner and frees the memory that it returned. Accepts NULL. Allowed after fork. */
 void shmb_close(shmb_runner *r);
 
-/* ---- Fill ------------------------------------------------------------------------------------ */
+/** ---- Fill ----------------------------------------------------------------------------------- */
 
-/* Each call adds one feature to the next request; the order is preserved. The runner owns the
+/**
+ * Each call adds one feature to the next request; the order is preserved. The runner owns the
  * returned memory. It is shared with the host where possible, 64-byte aligned, uninitialised, and
  * writable until the next evaluate. Names are copied; a duplicate name in a request is
  * SHMB_INVALID. The runner keeps the first error until evaluate returns it; until then the calls
  * return private memory, so that you can still write safely. They return NULL only if memory of
- * that size cannot be allocated. */
+ * that size cannot be allocated.
+ */
 
 /**
  * A tensor of any rank up to SHMB_MAX_RANK. dims[rank] may contain zeros. Counting these as ones,
@@ -378,8 +381,10 @@ static inline int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_
 void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows,
                           const int64_t *lengths, int32_t rank, const int64_t *dims);
 
-/* The functions below copy: they read data, text and texts before they return. These may be NULL
- * only if they are empty. */
+/**
+ * The functions below copy: they read data, text and texts before they return. These may be NULL
+ * only if they are empty.
+ */
 
 /** Adds a copy of a tensor; the limits of shmb_feature apply. */
 void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
@@ -419,7 +424,7 @@ void shmb_discard(shmb_runner *r);
 void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank,
                 const int64_t *dims);
 
-/* ---- Ask ------------------------------------------------------------------------------------- */
+/** ---- Ask ------------------------------------------------------------------------------------ */
 
 /**
  * Sends the request and waits for the advice until the deadline. If the host dies, the wait ends
@@ -437,7 +442,8 @@ shmb_status shmb_evaluate(shmb_runner *r);
  */
 shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype);
 
-/* The same for advice of exactly one element, of any rank; on error *advice is unchanged. Further
+/**
+ * The same for advice of exactly one element, of any rank; on error *advice is unchanged. Further
  * errors: MISMATCH.
  *
  * With serdes=bitstream, a host of ML-Compiler-Bridge replies with bytes only, without a dtype.
@@ -445,7 +451,8 @@ shmb_status shmb_evaluate_as(shmb_runner *r, shmb_dtype dtype);
  * reads the bytes as elements of dtype; a single element is a number (if int64 or float64 is
  * wanted, exactly 4 bytes are read as an int32 or float32). The functions below read one int, long,
  * float or double, depending on the reply's length. A host of shmbridge sends dtype and shape, so
- * these restrictions do not apply. */
+ * these restrictions do not apply.
+ */
 
 /** Advice as one element of dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID. */
 shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice);
@@ -458,9 +465,10 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
     return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
-/* ---- Ask several questions at once ----------------------------------------------------------- */
+/** ---- Ask several questions at once ---------------------------------------------------------- */
 
-/* Send the questions first and receive their answers later:
+/**
+ * Send the questions first and receive their answers later:
  *
  *     for (int i = 0; i < n; i++) {
  *         shmb_set_i64(r, "depth", loops[i].depth);
@@ -472,7 +480,8 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
  * Over shm:// the model answers while you send and work; its host sees the questions as a batch. If
  * all slots are in use, send waits until one is free. Every other URL, a runner with retries, and
  * one with bound features answer each question while it is sent. So a program works the same with
- * every URL, and with any number of questions. */
+ * every URL, and with any number of questions.
+ */
 
 /** Names a question that was sent. 0 is none. */
 typedef int64_t shmb_ticket;
@@ -493,8 +502,10 @@ shmb_ticket shmb_send(shmb_runner *r, shmb_dtype want);
  */
 shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
 
-/* The same for advice of exactly one element; on error *advice is unchanged. Send with the same
- * dtype, so that the host converts. Further errors: MISMATCH, INEXACT. */
+/**
+ * The same for advice of exactly one element; on error *advice is unchanged. Send with the same
+ * dtype, so that the host converts. Further errors: MISMATCH, INEXACT.
+ */
 
 /** Advice as one element of dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID. */
 shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype dtype, void *advice);
@@ -507,7 +518,7 @@ static inline shmb_status shmb_receive_f64(shmb_runner *r, shmb_ticket ticket, d
     return shmb_receive_number(r, ticket, SHMB_FLOAT64, advice);
 }
 
-/* ---- Control --------------------------------------------------------------------------------- */
+/** ---- Control -------------------------------------------------------------------------------- */
 
 /**
  * Changes the deadline of later evaluates, in seconds. 0 means the default, infinity no limit. The
@@ -523,12 +534,14 @@ void shmb_set_deadline(shmb_runner *r, double seconds);
  */
 void shmb_interrupt(shmb_runner *r);
 
-/* ---- Read ------------------------------------------------------------------------------------ */
+/** ---- Read ----------------------------------------------------------------------------------- */
 
-/* These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
+/**
+ * These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
  * runner owns the memory behind *out, which stays readable until the next evaluate or close.
  * Exception: if a model in this process returns a feature unchanged, the advice uses the feature's
- * memory and is valid only until that is filled again. */
+ * memory and is valid only until that is filled again.
+ */
 
 /** How many tensors the advice has; 0 before the first evaluate and after a failed one. */
 int64_t shmb_advice_count(const shmb_runner *r);
@@ -537,8 +550,10 @@ shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
 /** A tensor by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
 
-/* One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
- * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element). */
+/**
+ * One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
+ * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element).
+ */
 
 /** One element as dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID (no dtype). */
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
@@ -553,7 +568,7 @@ static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, doub
 /** A string: *text[*bytes], not zero-terminated. It stays valid as long as *out of shmb_advice. */
 shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
 
-/* ---- Count ----------------------------------------------------------------------------------- */
+/** ---- Count ---------------------------------------------------------------------------------- */
 
 /** Counters of a runner since it was opened. */
 typedef struct shmb_stats {
@@ -580,7 +595,7 @@ typedef struct shmb_stats {
 /** Fills *out; reads only its size. All counts of a NULL runner are 0. */
 void shmb_runner_stats(const shmb_runner *r, shmb_stats *out);
 
-/* ---- Errors ---------------------------------------------------------------------------------- */
+/** ---- Errors --------------------------------------------------------------------------------- */
 
 /**
  * The message of the last failed call on this runner: what it expected, what it found, and a

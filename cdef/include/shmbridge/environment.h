@@ -1,4 +1,5 @@
-/* shmbridge: a pass as an environment of reinforcement learning.
+/**
+ * shmbridge: a pass as an environment of reinforcement learning.
  *
  * You write the pass once. Its agents ask their runners, and the URL selects a trainer, which
  * explores, or a trained model. shmbridge_rl.hpp has the same as C++ classes.
@@ -37,7 +38,7 @@
 extern "C" {
 #endif
 
-/* ---- Choices --------------------------------------------------------------------------------- */
+/** ---- Choices -------------------------------------------------------------------------------- */
 
 /** How an agent chooses an action from advice. */
 typedef enum shmb_choice {
@@ -66,7 +67,7 @@ shmb_status shmb_choose(const shmb_tensor *advice, shmb_choice how, uint64_t *ra
  */
 double shmb_random(uint64_t *random);
 
-/* ---- Environments ---------------------------------------------------------------------------- */
+/** ---- Environments --------------------------------------------------------------------------- */
 
 /** A running episode; valid during its callbacks. */
 typedef struct shmb_episode shmb_episode;
@@ -132,7 +133,7 @@ typedef struct shmb_environment {
                             shmb_action *action);
 } shmb_environment;
 
-/* For the callbacks. */
+/** For the callbacks. */
 
 /** Marks the episode as done. */
 void shmb_set_done(shmb_episode *e);
@@ -153,7 +154,7 @@ shmb_runner *shmb_next_agent(shmb_episode *e, const char *name);
  */
 void shmb_add_reward(shmb_episode *e, const char *agent, double reward);
 
-/* For the compiler. */
+/** For the compiler. */
 
 /**
  * Runs an episode until it is done or after max_steps actions (0 or less: no limit); both return

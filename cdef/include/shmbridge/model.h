@@ -1,4 +1,5 @@
-/* shmbridge: models compiled ahead of time, which "aot:///MODEL.so" loads.
+/**
+ * shmbridge: models compiled ahead of time, which "aot:///MODEL.so" loads.
  *
  * Such a model is a shared library that exports one function, shmb_model_entry, of the type
  * shmb_model_entry_fn. It needs only the types of this header, and does not link libshmbridge.
@@ -16,7 +17,7 @@
 extern "C" {
 #endif
 
-/* ---- Models compiled ahead of time ----------------------------------------------------------- */
+/** ---- Models compiled ahead of time ---------------------------------------------------------- */
 
 /** A model: its inputs, its outputs and its functions. */
 typedef struct shmb_model {

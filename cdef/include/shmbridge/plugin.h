@@ -1,4 +1,5 @@
-/* shmbridge: add your own SerDes and runner kinds.
+/**
+ * shmbridge: add your own SerDes and runner kinds.
  *
  * A SerDes converts messages to bytes and back. A runner kind implements a URL's scheme. Register
  * them at program start, from any thread; they cannot be removed. A program that contains two
@@ -17,7 +18,7 @@
 extern "C" {
 #endif
 
-/* ---- Sinks ----------------------------------------------------------------------------------- */
+/** ---- Sinks ---------------------------------------------------------------------------------- */
 
 /** Receives the result of a plug-in's function; valid during that call, in its thread. */
 typedef struct shmb_sink shmb_sink;
@@ -55,7 +56,7 @@ void shmb_sink_deadline(shmb_sink *sink, double seconds);
  */
 int32_t shmb_sink_interrupted(shmb_sink *sink);
 
-/* ---- SerDes ---------------------------------------------------------------------------------- */
+/** ---- SerDes --------------------------------------------------------------------------------- */
 
 /** Request or advice. */
 typedef enum shmb_side {
@@ -94,7 +95,7 @@ typedef struct shmb_serdes {
  */
 shmb_status shmb_register_serdes(const shmb_serdes *serdes);
 
-/* ---- Runner kinds ---------------------------------------------------------------------------- */
+/** ---- Runner kinds --------------------------------------------------------------------------- */
 
 /**
  * A runner kind. Set size = sizeof(shmb_runner_kind). Each runner is used in one thread at a time;
