@@ -77,29 +77,22 @@ def training(found: Found) -> list[str]:
         one = next(way["seconds"] for way in each["ways"] if way["way"] == "shm")
         for way in each["ways"]:
             ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else "1"
-            what = [each["workers"], f"`{way['way']}`", f"{span(way['seconds'])} s"]
-            rows.append([*what, ratio, short(way["trainer_cpu_us"])])
+            rows.append([each["workers"], f"`{way['way']}`", ratio])
     same = all(each["same"] for each in found["rows"])
     equal = "bit-identical weights" if same else "DIFFERENT weights"
-    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. The ways learnt {equal}."
-    head = ["workers", "way", "training", "time / shm", "trainer's CPU, µs an action"]
+    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. All transports learned {equal}."
+    head = ["workers", "transport", "time / shm"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
 def sweep(found: Found) -> list[str]:
     ways = {way["way"]: way for way in found["ways"]}
-    onnx = ways.get("onnx", {"sum_us": 0, "paper_ms": 0})
     rows = []
     for name, way in ways.items():
         low, high = map(short, way["ratio_range"])
-        ratio = f"{short(way['ratio_to_shm'])} ({low}–{high})"
-        over = short(way["sum_us"] / onnx["sum_us"]) if onnx["sum_us"] else "-"
-        paper = way["paper_ms"]
-        paper = f"{paper:g} ms; {short(paper / onnx['paper_ms'])}" if paper else "-"
-        rows.append([name, short(way["sum_us"] / 1e3), ratio, over, paper])
-    lengths = found["lengths"]
-    ms = f"ms, {len(lengths)} lengths of {lengths[0]} to {lengths[-1]} floats"
-    return table(["", ms, "/ shm", "/ onnx", "the paper's sum; / its ONNX"], rows)
+        over = short(way["sum_us"] / ways["onnx"]["sum_us"]) if "onnx" in ways else "-"
+        rows.append([name, f"{short(way['ratio_to_shm'])} ({low}–{high})", over])
+    return table(["sum of the round trips", "/ shm", "/ onnx"], rows)
 
 
 WAYS = {
@@ -142,50 +135,6 @@ def compilation(found: Found) -> list[str]:
 
 
 # ---- Pictures ----
-
-
-def draw_sweep(found: Found, path: Path) -> None:
-    """Round trip over length, both logarithmic; each line has its own dashes and marks, and its
-    name at the end."""
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-    styles = ["-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))]
-    ends: list[tuple[float, str, Any]] = []
-    for i, way in enumerate(found["ways"]):
-        us = [value / 1e3 for value in way["ns"]]
-        (line,) = axes.plot(
-            found["lengths"],
-            us,
-            linestyle=styles[i % len(styles)],
-            marker="osD^vX*P"[i % 8],
-            markevery=max(1, len(us) // 8),
-            markersize=5,
-        )
-        ends.append((us[-1], way["way"], line.get_color()))
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="floats in the question",
-        ylabel="a round trip, microseconds",
-    )
-    axes.set_xlim(found["lengths"][0], found["lengths"][-1])
-    axes.grid(True, which="major", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    low, high = axes.get_ylim()
-    place = 0.0
-    for us, name, colour in sorted(ends):  # moves overlapping names up
-        place = max(us, place * (high / low) ** 0.035)
-        axes.annotate(
-            name,
-            (found["lengths"][-1], us),
-            (found["lengths"][-1] * 1.08, place),
-            color=colour,
-            va="center",
-            annotation_clip=False,
-        )
-    figure.savefig(path)
-    pyplot.close(figure)
 
 
 def bar(panel: Any, y: int, value: float, colour: str, text: str, end: float) -> None:
@@ -265,7 +214,7 @@ def times(us: dict[str, float], path: Path) -> None:
 
 
 def draw_inline(found: Found, path: Path) -> None:
-    """What each URL adds to a compilation."""
+    """What each URL adds to a compilation: the median, and the range of the rounds."""
     names = {
         "aot": "in the compiler, machine code",
         "shm_py": "shm://, a Python function",
@@ -273,12 +222,31 @@ def draw_inline(found: Found, path: Path) -> None:
         "onnx": "in the compiler, ONNX Runtime",
         "pipe": "named pipes",
         "python": "in the compiler, Python",
-        "grpc": "gRPC",
+        "grpc": "gRPC from Python in the compiler",
+        "relay": "gRPC by a relay, in Python",
     }
     seconds = {way["way"]: way["seconds"] for way in found["ways"]}
-    ratios = {way: statistics.median(per(seconds[way], seconds["plain"])) for way in names}
-    added = {name: round(100 * (ratios[way] - 1)) for way, name in names.items()}
-    bars(added, "{:+} %".format, path)
+    added = {
+        way: sorted(100 * (each - 1) for each in per(seconds[way], seconds["plain"]))
+        for way in names
+    }
+    label = {
+        statistics.median(
+            each
+        ): f"{statistics.median(each):+.0f} % ({each[0]:.0f} to {each[-1]:.0f})"
+        for each in added.values()
+    }
+    bars(
+        {name: statistics.median(added[way]) for way, name in names.items()},
+        label.__getitem__,
+        path,
+    )
+
+
+def draw_sweep(found: Found, path: Path) -> None:
+    """The sum of the round trips of all lengths, as multiples of shared memory's."""
+    ratios = {way["way"]: way["ratio_to_shm"] for way in found["ways"]}
+    bars(dict(sorted(ratios.items(), key=lambda each: each[1])), short, path)
 
 
 def draw_compilation(found: Found, path: Path) -> None:
@@ -315,11 +283,12 @@ def draw_scale(found: Found, path: Path) -> None:
 
 
 def draw_training(found: Found, path: Path) -> None:
-    """Seconds of a training with several compilers, by transport."""
+    """Time of a training with several compilers, as multiples of shared memory's."""
     row = max(found["rows"], key=lambda each: each["workers"])
     names = {"shm": "shm://", "pipe": "named pipes", "grpc": "gRPC"}
-    seconds = {names[way["way"]]: statistics.median(way["seconds"]) for way in row["ways"]}
-    bars(seconds, lambda value: f"{short(value)} s", path)
+    one = next(way["seconds"] for way in row["ways"] if way["way"] == "shm")
+    ratios = {names[way["way"]]: statistics.median(per(way["seconds"], one)) for way in row["ways"]}
+    bars(ratios, short, path)
 
 
 TABLES: dict[str, Callable[[Found], list[str]]] = {
@@ -336,10 +305,13 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
 }
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
-    "sweep": (draw_sweep, "Round trips by length and way"),
+    "sweep": (draw_sweep, "Sum of the round trips, compared with shared memory"),
     "compilation": (draw_compilation, "Time of a question in a compilation, by way of asking"),
     "scale": (draw_scale, "Answers a second of one Python host, by number of compilers"),
-    "training": (draw_training, "Seconds of a training with five compilers, by transport"),
+    "training": (
+        draw_training,
+        "Time of a training with five compilers, compared with shared memory",
+    ),
     "peers": (draw_peers, "Median time of a question back to back, by library"),
 }
 
