@@ -196,7 +196,7 @@ def bars(values: dict[str, float], label: Callable[[float], str], path: Path) ->
         size = (8, 0.36 + 0.32 * len(values))
         figure, panel = pyplot.subplots(figsize=size, layout="constrained")
         for y, (name, value) in enumerate(reversed(values.items())):
-            colour = BRIGHT_BLUE if name.startswith(("shm://", "shmbridge")) else GREY_TEXT
+            colour = BRIGHT_BLUE if name.startswith("shm") else GREY_TEXT
             bar(panel, y, value, colour, label(value), value)
         panel.set_yticks(range(len(values)), reversed(values))
         panel.set_xticks([])
@@ -226,21 +226,12 @@ def draw_inline(found: Found, path: Path) -> None:
         "relay": "gRPC by a relay, in Python",
     }
     seconds = {way["way"]: way["seconds"] for way in found["ways"]}
-    added = {
-        way: sorted(100 * (each - 1) for each in per(seconds[way], seconds["plain"]))
-        for way in names
-    }
-    label = {
-        statistics.median(
-            each
-        ): f"{statistics.median(each):+.0f} % ({each[0]:.0f} to {each[-1]:.0f})"
-        for each in added.values()
-    }
-    bars(
-        {name: statistics.median(added[way]) for way, name in names.items()},
-        label.__getitem__,
-        path,
-    )
+    added, labels = {}, {}
+    for way, name in names.items():
+        low, *_, high = each = sorted(100 * (r - 1) for r in per(seconds[way], seconds["plain"]))
+        middle = added[name] = statistics.median(each)
+        labels[middle] = f"{round(middle):+} % ({round(low)} to {round(high)})"
+    bars(added, labels.__getitem__, path)
 
 
 def draw_sweep(found: Found, path: Path) -> None:
