@@ -25,7 +25,6 @@ extensions = [
     "sphinx_click",
     "hawkmoth",
     "sphinx_copybutton",
-    "sphinx_inline_tabs",
 ]
 root_doc = "README"
 include_patterns = [
@@ -42,7 +41,7 @@ html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
 html_extra_path = ["_root"]  # index.html, which leads to README.html
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["deflist"]
 pygments_style = "friendly"
 
 hawkmoth_root = str(INCLUDE)
