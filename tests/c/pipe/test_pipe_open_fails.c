@@ -41,7 +41,7 @@ static void lock_is_closed_last(const struct pipes *p) {
 
 static void one_runner_at_a_time(const struct pipes *p) {
     shmb_runner *first = pipes_connect(p);
-    CHECK(try_open("pipe://%s?connect_timeout=0.02", p->path, "another runner") == SHMB_BUSY);
+    CHECK(try_open("pipe://%s?deadline=0.02", p->path, "another runner") == SHMB_BUSY);
     shmb_close(first);
     shmb_close(pipes_connect(p));
 }
@@ -52,7 +52,7 @@ int main(void) {
     pipes_make(&p, "");
     CHECK(try_open("pipe://%s-none?connect_timeout=0.01", p.path, "there is no pipe") ==
           SHMB_NO_HOST);
-    CHECK(try_open("pipe://%s?connect_timeout=0", p.path, "no host reads") == SHMB_NO_HOST);
+    CHECK(try_open("pipe://%s?deadline=0.02", p.path, "no host reads") == SHMB_NO_HOST);
     CHECK(try_open("pipe://%s?serdes=morse", p.path, "bitstream, json") == SHMB_INVALID);
     CHECK(try_open("pipe://%s?baud=9600", p.path, "serdes, connect") == SHMB_INVALID);
     CHECK(try_open("pipe://", "", "names no pipes") == SHMB_INVALID);
