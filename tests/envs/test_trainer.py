@@ -16,7 +16,6 @@ from support.environments import ENDLESS, Corridor, Masked, Patient, Plain, Spok
 from shmbridge import (
     ClosedError,
     DeadlineError,
-    Host,
     InvalidError,
     MismatchError,
     ModelError,
@@ -202,29 +201,6 @@ def test_closing_in_any_order(name, walk):
     assert isinstance(compiler.result()[0], ClosedError)
     with pytest.raises(ClosedError):
         env.reset()
-
-
-def test_batches_of_several_compilers(name, walk, in_thread):
-    """Without a CompilerEnv: a loop over batches, which have the first requests apart from the
-    others."""
-    rewards, ends = [], []
-
-    def trainer(host):
-        for batch in host.batches(max_size=4, max_wait=0.01):
-            if "step" not in batch:
-                batch.reply(learner=np.ones(batch.size, np.int64))
-                continue
-            rewards.extend(batch["reward"].tolist())
-            ends.extend(batch["done"].tolist())
-            batch.reply(np.ones(batch.size, np.int64))
-
-    with Host(name) as host:
-        training = in_thread(trainer, host)
-        compilers = [walk(Corridor(), episodes=2) for _ in range(3)]
-        assert [compiler.result() for compiler in compilers] == [[[1] * 4] * 2] * 3
-        host.close()
-        training.result()
-    assert len(rewards) == 24 and sum(ends) == 6 and round(sum(rewards), 2) == 5.76
 
 
 class Blame(Tag):

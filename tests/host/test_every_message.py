@@ -252,26 +252,3 @@ def test_runners_whose_messages_only_read_alike_are_never_in_one_batch(name, tmp
         runners = [stack.enter_context(shmbridge.connect(name, deadline=20)) for _ in range(2)]
         begun = [(r, begin(r, (fields, 0))) for r, fields in zip(runners, (two, one), strict=True)]
         assert [end(*each) for each in begun] == ["", ""]
-
-
-def test_a_runner_that_left_while_its_batch_filled_is_in_none(name):
-    with shmbridge.Host(name, until_idle=0.5) as host:
-        runners = [
-            threading.Thread(target=given_up, args=(name, deadline)) for deadline in (0.1, 20)
-        ]
-        for runner in runners:
-            runner.start()
-        for batch in host.batches(3, 0.5):
-            assert batch["texts"] == [["one", "two"]] * batch.size
-            batch.reply([0] * batch.size)
-        for runner in runners:
-            runner.join()
-
-
-def given_up(name: str, deadline: float) -> None:
-    """A runner that asks once, and leaves when the deadline is over."""
-    try:
-        with shmbridge.connect(name, deadline=deadline) as runner:
-            runner.evaluate({"texts": ["one", "two"]})
-    except shmbridge.ShmbridgeError:
-        pass

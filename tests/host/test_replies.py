@@ -21,9 +21,7 @@ from shmbridge import (
     DeadlineError,
     DroppedError,
     Host,
-    InexactError,
     InvalidError,
-    MismatchError,
     ModelError,
     RunnerGoneError,
     ShmbridgeError,
@@ -173,43 +171,6 @@ def test_a_reply_takes_the_dict_that_a_served_function_may_return(host, in_threa
     assert asking.result() == {"a": 1, "b": "text", "c": 2.5}
 
 
-def test_a_received_request_that_is_let_go_is_answered_with_an_error(host, in_thread):
-    for _ in range(3):
-        asking = evaluating(in_thread, host, {"x": 1})
-        request = host.receive(timeout=30)
-        assert request["x"] == 1
-        del request
-        with pytest.raises(DroppedError):
-            asking.result()
-
-
-def test_a_request_that_leaves_the_loop_and_is_let_go_is_answered_with_an_error(host, in_thread):
-    asking = evaluating(in_thread, host, {"x": 1})
-    for request in host:
-        if request["x"] == 1:
-            break
-    del request
-    with pytest.raises(DroppedError):
-        asking.result()
-
-
-def test_requests_that_are_kept_past_the_loops_next_are_their_keepers(host, in_thread):
-    asking = [evaluating(in_thread, host, {"x": i}) for i in range(3)]
-    kept = []
-    for request in host:
-        kept.append(request)
-        if len(kept) == 3:
-            break
-    del request
-    by_x = {int(request["x"]): request for request in kept}
-    kept.clear()
-    assert by_x[0].reply("zero") and asking[0].result() == "zero"
-    assert by_x[1].reply(1) and asking[1].result() == 1
-    by_x.clear()
-    with pytest.raises(DroppedError):
-        asking[2].result()
-
-
 def test_a_request_in_a_cycle_is_answered_when_it_is_collected(host, in_thread):
     asking = evaluating(in_thread, host, {"x": 1})
     cycle = [host.receive(timeout=30)]
@@ -221,36 +182,6 @@ def test_a_request_in_a_cycle_is_answered_when_it_is_collected(host, in_thread):
 
 
 # ---- Wishes ----
-
-
-def test_advice_comes_in_the_wanted_dtype_or_is_an_error_of_the_runner(host, in_thread):
-    for advice, dtype, found in [
-        (3, np.float32, 3.0),
-        (2.0, int, 2),
-        (np.float64(0.5), np.float16, 0.5),
-        (True, int, 1),
-    ]:
-        asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
-        assert host.receive(timeout=30).reply(advice)
-        assert asking.result() == found
-    for advice, dtype in [
-        (3.5, int),
-        (300, np.uint8),
-        (np.array([0.1]), np.float32),
-        ([-1], np.uint64),
-        (2**53 + 1, float),
-    ]:
-        asking = evaluating(in_thread, host, {"x": 1}, dtype=dtype)
-        assert not host.receive(timeout=30).reply(advice)
-        with pytest.raises(InexactError, match="not exactly representable as"):
-            asking.result()
-
-
-def test_several_advices_are_not_converted(host, in_thread):
-    asking = evaluating(in_thread, host, {"x": 1}, dtype=np.float32)
-    assert host.receive(timeout=30).reply({"advice": 1, "b": 2})
-    with pytest.raises(MismatchError, match="expected one advice of dtype float32, found 2 fields"):
-        asking.result()
 
 
 def test_a_wish_that_is_no_dtype_is_an_error(serve, echo):

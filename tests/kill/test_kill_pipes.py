@@ -1,5 +1,5 @@
 """Runners and hosts at pipe:// killed at each step of a conversation: the other side has its error
-at once, the next one its own answer, and nothing is left. --long: 440 kills.
+at once, the next one its own answer, and nothing is left. --long: 220 kills.
 """
 
 import contextlib
@@ -89,25 +89,21 @@ class Serving(threading.Thread):
                 return
 
 
-@pytest.mark.parametrize("language", ["C", "Python"])
-def test_a_runner_killed_at_each_step_makes_room_for_the_next(
-    url, python, c_runner, language, long, record
-):
+def test_a_runner_killed_at_each_step_makes_room_for_the_next(url, python, long, record):
     counts, began = Counter(), time.monotonic()
     for step in STEPS * (ROUNDS if long else 1):
-        counts += kill_a_runner(url, python, c_runner, step, language)
-    record(f"{language} runner of pipes step", **counts, seconds=since(began))
+        counts += kill_a_runner(url, python, step)
+    record("Python runner of pipes step", **counts, seconds=since(began))
 
 
-def kill_a_runner(url, python, c_runner, step, language):
+def kill_a_runner(url, python, step):
     """What became of the questions."""
     with Host(url) as host:
         serving = Serving(host)
         if step != "in its frame":
             serving.reads.set()
-        victim = start_c(c_runner, url, step) if language == "C" else python(RUNNER, url, step)
-        if language == "Python":
-            assert victim.line() == "there"
+        victim = python(RUNNER, url, step)
+        assert victim.line() == "there"
         if step == "asking":
             assert serving.asked.wait(PATIENCE)
         victim.kill()
@@ -126,40 +122,8 @@ def kill_a_runner(url, python, c_runner, step, language):
     return Counter(kills=1, asked=3 + victims, answered=3, open=int(victims))
 
 
-def start_c(c_runner, url, step):
-    """The same in C, as far as a step that can be seen from outside."""
-    if step == "half open":
-        runner = c_runner()
-        runner.ask("open", url.replace("/p?", "/none?"))
-        return runner
-    runner = c_runner(url)
-    if step in ("asking", "answered"):
-        runner.do(
-            "feature",
-            "x",
-            5,
-            0,
-            (-1 if step == "asking" else 1).to_bytes(8, "little", signed=True).hex(),
-        )
-        runner.ask("evaluate", 0)
-    if step == "answered":
-        assert runner.answer().startswith("0")
-    if step == "in its frame":
-        runner.do("feature", "x", 6, 1, LARGE, _zeros(url))
-        runner.ask("evaluate", 0)
-        _until_full(_path(url, "out"))
-    return runner
-
-
 def _path(url, end):
     return Path(f"{url[7:].partition('?')[0]}.{end}")
-
-
-def _zeros(url):
-    """A file of LARGE zeros, as the scripted runner takes it."""
-    path = _path(url, "zeros").with_name("zeros")
-    path.write_bytes(bytes(LARGE))
-    return f"@{path}"
 
 
 def _until_full(path):
@@ -201,27 +165,21 @@ HOST = """
 """
 
 
-@pytest.mark.parametrize("language", ["C", "Python"])
 def test_a_host_killed_at_each_step_is_gone_at_once_and_the_next_takes_over(
-    url, python, c_runner, language, long, record
+    url, python, long, record
 ):
-    """language: the surviving runner's."""
     counts, noticed, began = Counter(), [], time.monotonic()
     for step in HOST_STEPS * (ROUNDS if long else 1):
-        counts += kill_a_host(url, python, c_runner, step, language, noticed)
-    record(
-        f"Python host of pipes ({language} runner) step",
-        **counts,
-        noticed_ms=spread(noticed),
-        seconds=since(began),
-    )
+        counts += kill_a_host(url, python, step, noticed)
+    times = spread(noticed)
+    record("Python host of pipes step", **counts, noticed_ms=times, seconds=since(began))
 
 
-def kill_a_host(url, python, c_runner, step, language, noticed):
+def kill_a_host(url, python, step, noticed):
     """What became of the questions. Adds to `noticed` the time until a waiting runner's error."""
     victim = python(HOST, url, step)
     assert victim.line() == "there"
-    ask = asker(c_runner, url, language) if step != "half made" else None
+    ask = asker(url) if step != "half made" else None
     outcome = []
     if ask and step == "answered":
         assert ask(1) == 2
@@ -256,7 +214,7 @@ def kill_a_host(url, python, c_runner, step, language, noticed):
     with Host(url) as host:
         serving = Serving(host)
         serving.reads.set()
-        ask = asker(c_runner, url, language)
+        ask = asker(url)
         assert ask(1) == 2
         ask(None, close=True)
         host.close()
@@ -266,32 +224,16 @@ def kill_a_host(url, python, c_runner, step, language, noticed):
     return Counter(kills=1, asked=answered + errors, answered=answered, error=errors)
 
 
-def asker(c_runner, url, language):
-    """ask(x): the answer of a runner in that language, or "gone"; None asks a long question."""
-    if language == "C":
-        runner = c_runner(url)
+def asker(url):
+    """ask(x): the answer, or "gone"; None asks a long question."""
+    runner = connect(url)
 
-        def ask(x, close=False):
-            if close:
-                return runner.do("close")
-            if x is None:
-                runner.do("feature", "x", 6, 1, LARGE, _zeros(url))
-            else:
-                runner.do("feature", "x", 5, 0, x.to_bytes(8, "little", signed=True).hex())
-            words = runner.do("evaluate", 5).split()
-            if words[0] == "0":
-                return int.from_bytes(bytes.fromhex(words[-1]), "little")
-            return "gone" if words[0] == str(HostGoneError.status) else " ".join(words)
-
-    else:
-        runner = connect(url)
-
-        def ask(x, close=False):
-            if close:
-                return runner.close()
-            try:
-                return runner.evaluate({"x": np.zeros(LARGE, np.uint8) if x is None else x})
-            except HostGoneError:
-                return "gone"
+    def ask(x, close=False):
+        if close:
+            return runner.close()
+        try:
+            return runner.evaluate({"x": np.zeros(LARGE, np.uint8) if x is None else x})
+        except HostGoneError:
+            return "gone"
 
     return ask

@@ -1,24 +1,11 @@
 """Several questions of one runner in flight, in Python: `send` and `receive`."""
 
-import numpy as np
 import pytest
 from support.requests import attached
 
-from shmbridge import DeadlineError, Host, InvalidError, ModelError, connect
+from shmbridge import DeadlineError, Host
 from shmbridge._native import lib
 from shmbridge.errors import InterruptedCallError
-
-
-def test_every_ticket_gets_its_own_answer_in_any_order(name):
-    with Host(name) as host, host.start(lambda request: request["x"] * 2), connect(name) as runner:
-        values = [np.arange(i, dtype=np.float32) for i in range(30)]
-        tickets = [runner.send({"x": value}, dtype=np.float32) for value in values]
-        assert runner.evaluate({"x": 5}) == 10
-        for i in reversed(range(30)):
-            np.testing.assert_array_equal(runner.receive(tickets[i]), values[i] * 2)
-        assert runner.stats.questions == 31
-        with pytest.raises(InvalidError, match="not open"):
-            runner.receive(tickets[3])
 
 
 def test_a_host_sees_one_compilers_questions_as_a_batch(name, in_thread):
@@ -28,22 +15,6 @@ def test_a_host_sees_one_compilers_questions_as_a_batch(name, in_thread):
         assert len(batch) == 8
         batch.reply(batch["x"] + 1)
         assert [runner.receive(ticket) for ticket in tickets] == list(range(1, 9))
-
-
-def test_a_failure_is_that_questions_own(name):
-    def model(request):
-        if request["x"] == 1:
-            raise ValueError("not one")
-        return request["x"]
-
-    with Host(name) as host, host.start(model), connect(name) as runner:
-        tickets = [runner.send({"x": i}) for i in range(3)]
-        assert runner.receive(tickets[2]) == 2
-        with pytest.raises(ModelError, match="not one"):
-            runner.receive(tickets[1])
-        assert runner.receive(tickets[0]) == 0
-        with pytest.raises(InvalidError):
-            runner.send({"x": object()})
 
 
 def test_a_question_that_is_late_is_given_up_alone(name, in_thread):

@@ -1,4 +1,4 @@
-"""Retries, backoff and default advice: the same words and the same outcomes in C, C++, Python and
+"""Retries, backoff and default advice: the same words and the same outcomes in C++, Python and
 URLs."""
 
 import math
@@ -108,8 +108,12 @@ def recovering(c_program):
     return c_program(CROSS / "recovering_runner.cpp")
 
 
-@pytest.mark.parametrize("way", ["c", "c++", "python", "url"])
-@pytest.mark.parametrize(("plan", "retries", "backoff", "default", "expected"), TABLE)
+# All of it in Python; what passes the options on in other ways has two rows, with all of them.
+WAYS = [("python", *row) for row in TABLE]
+WAYS += [(way, *row) for way in ("c++", "url") for row in TABLE if row[0] == RESTARTS]
+
+
+@pytest.mark.parametrize(("way", "plan", "retries", "backoff", "default", "expected"), WAYS)
 def test_one_table_in_every_language(
     name, in_thread, recovering, way, plan, retries, backoff, default, expected
 ):
@@ -118,17 +122,15 @@ def test_one_table_in_every_language(
     if way == "python":
         found = in_python(url, retries, backoff, default)
     else:
-        options = [str(retries), str(backoff), "-" if default is None else default]
+        options = [str(retries), str(backoff), default or "-"]
         if way == "url":
             url += f"&retries={retries}&backoff={backoff}" + (
                 f"&default_advice={default}" if default else ""
             )
             options = ["0", "0", "-"]
-        command = [recovering, "c" if way == "url" else way, url, *options]
-        found = subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=60
-        ).stdout.strip()
-        found = found if found.startswith("0") else f"E{found}"
+        command = [recovering, url, *options]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        found = done.stdout.strip()
     if hosts:
         hosts.end()
     assert found == expected

@@ -2,12 +2,9 @@
 CompilerEnv: what it expects of a clang that speaks, stops speaking, or never does. Its plain
 session, without a model, is Task.run without a URL: test_task.py."""
 
-import textwrap
-
 import pytest
 
 from shmbridge.errors import DeadlineError
-from shmbridge.training import Workers
 
 pytest.importorskip("gymnasium")
 from shmbridge.envs import CompilerEnv
@@ -57,30 +54,6 @@ def env(tmp_path):
     yield make
     for each in made:
         each.close()
-
-
-QUESTIONS = f"""
-with connect() as runner:
-    for i in range({STEPS}): runner.evaluate({{"times_called": i, "context": f"context_{{i}}"}})
-"""
-
-
-@pytest.mark.parametrize("scores", [{}, {"size": lambda path: path.stat().st_size}])
-def test_an_episode_is_a_compilation_whose_observations_have_contexts(name, py, corpus, scores):
-    code = (
-        f"if os.environ.get('SHMBRIDGE_URL'):\n{textwrap.indent(QUESTIONS, ' ')}\n"
-        "open(output, 'w').write('4747')"
-    )
-    workers = Workers(py(code, scores=scores), corpus.sampler(0), reward=lambda _, base: len(base))
-    with CompilerEnv(name, actions=2, workers=workers, timeout=100) as env:
-        for _ in range(2):
-            observation, info = env.reset()
-            for i in range(STEPS):
-                assert (observation["times_called"], info["context"]) == (i, f"context_{i}")
-                observation, reward, terminated, truncated, info = env.step(1)
-                assert (terminated, truncated) == (i == STEPS - 1, False)
-            # That of the whole: without scores there is no second, plain compilation.
-            assert reward == len(scores)
 
 
 def test_a_compiler_at_a_pipe_that_leaves_ends_its_episode(env, clang):

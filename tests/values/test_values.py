@@ -4,11 +4,14 @@ nothing else."""
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from support.requests import evaluating
-from support.values import DTYPES, NAMED_DTYPES, arrays, expect_same, many, messages, same
+from support.values import NAMED_DTYPES, arrays, expect_same, many, messages, same
 
 import shmbridge
 from shmbridge import InvalidError, Ragged, TensorSpec
+from shmbridge._native import ffi, lib
+from shmbridge._values import tensor
 
 
 @pytest.fixture(scope="module")
@@ -177,37 +180,12 @@ def test_advice_with_a_name_that_is_none_is_an_error_and_the_request_stays_open(
         assert runner.evaluate({"x": 1}) == 5
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_same_kind_of_array_again_and_again(runner, dtype):
-    for i in range(4):
-        array = np.array([i % 2, 1, 0]).astype(dtype)
-        assert same(runner.evaluate({f"of {dtype}": array}), array)
-        assert same(runner.evaluate({f"scalar {dtype}": array[0]}), np.array(array[0]))
-
-
-def test_more_layouts_than_the_protocol_remembers(runner):
-    for _ in range(3):
-        for i in range(40):
-            assert runner.evaluate({f"layout {i}": np.full(3, i)}).tolist() == [i] * 3
-
-
-def test_the_same_layout_with_other_sizes_each_time(runner):
-    for n in [3, 0, 100, 100, 1, 99]:
-        assert runner.evaluate({"x": np.arange(n)}).tolist() == list(range(n))
-        assert runner.evaluate({"x": "é" * n}) == "é" * n
-
-
 def test_advice_is_a_copy_of_the_runners_own(runner):
     first = runner.evaluate({"x": np.arange(100)})
     second = runner.evaluate({"x": np.arange(100, 200)})
     assert first[0] == 0 and second[0] == 100
     first[:] = -1
     assert second[0] == 100
-
-
-def test_no_features_at_all(serve):
-    with serve(lambda request: len(request)) as host, shmbridge.connect(host.url) as runner:
-        assert runner.evaluate({}) == 0
 
 
 def test_a_single_field_is_the_value_and_several_are_a_dict(serve):
@@ -295,3 +273,46 @@ def test_what_only_exports_bytes_is_no_advice(name, in_thread, value):
                 give(value)
         request.reply(5)
         assert asking.result() == 5
+
+
+# ---- What is exact ----
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, -65520, 65520])
+def test_an_integer_that_overflows_a_float_is_not_exact(value):
+    field = tensor.Field("x", lib.SHMB_INT64, lib.SHMB_TENSOR, np.array([1, value], np.int64))
+    assert tensor.exactly(field, lib.SHMB_FLOAT16) is None
+
+
+@many
+@given(st.data())
+def test_the_host_says_exact_when_and_only_when_both_ways_give_the_same(data):
+    """`exactly` of whole arrays against the C code for single numbers."""
+    code = data.draw(st.sampled_from([lib.SHMB_INT64, lib.SHMB_FLOAT64]))
+    edges = [
+        s * (2**p + d)
+        for p in (0, 7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63)
+        for d in (-1, 0, 1)
+        for s in (1, -1)
+    ]
+    if code == lib.SHMB_INT64:
+        value = data.draw(
+            st.integers(-(2**63), 2**63 - 1)
+            | st.sampled_from([e for e in edges if -(2**63) <= e < 2**63])
+        )
+        convert, dtype = lib.shmb_convert_i64, np.int64
+    else:
+        value = data.draw(
+            st.floats()
+            | st.sampled_from(edges).map(float)
+            | st.floats(width=16)
+            | st.floats(width=32)
+        )
+        convert, dtype = lib.shmb_convert_f64, np.float64
+    want = data.draw(st.integers(1, 13))
+    out = ffi.new("uint8_t[8]")
+    exact = convert(value, want, out)
+    field = tensor.exactly(tensor.Field("x", code, lib.SHMB_TENSOR, np.array([value], dtype)), want)
+    assert (field is not None) == exact
+    if exact and value == value:
+        assert field.values.tobytes() == bytes(out)[: field.values.nbytes]
