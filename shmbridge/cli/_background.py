@@ -17,7 +17,6 @@ import socket
 import struct
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -25,14 +24,12 @@ from urllib.parse import quote
 import click
 
 from shmbridge._bridge import segment
+from shmbridge.cli import _processes
+from shmbridge.cli._processes import LOOK, reap
 from shmbridge.cli._signals import handle
 from shmbridge.cli._text import ending
 
-# Each way to end a process, and the seconds that it gets: for the question under way, since the
-# compiler's next one finds no host anyway; for everything else; for the kernel.
-STEPS = (signal.SIGTERM, 1.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
-LOOK = 0.05  # seconds between two looks at a host that starts
 
 background_option = click.option(
     "--background",
@@ -99,20 +96,9 @@ def end(name: str) -> str | None:
             log = os.readlink(f"/proc/{pid}/fd/1")
         poll = select.poll()
         poll.register(life, 0)  # it hangs up when the process ends
-        _end(pid, lambda seconds: bool(poll.poll(seconds * 1000)))
+        _processes.end([pid], lambda seconds: bool(poll.poll(seconds * 1000)))
     segment.gc()  # of one that had to be killed
     return log
-
-
-def _end(process: int, ended: Callable[[float], bool]) -> None:
-    """Ends a process more and more firmly. ended: waits so many seconds, and tells whether it
-    has."""
-    for number, seconds in STEPS:
-        if ended(0):
-            return
-        os.kill(process, number)
-        if ended(seconds):
-            return
 
 
 # ---- The socket ----
@@ -179,9 +165,9 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
             if select.select([ready], [], [], LOOK)[0] and os.read(ready, 1):
                 click.echo(os.pread(log_fd, SHOWN, 0), nl=False)
                 return 0
-            ended = _reap(pid)
+            ended = reap(pid)
     except BaseException:
-        _end(pid, lambda seconds: _reap(pid, seconds) is not None)
+        _processes.end([pid], lambda seconds: reap(pid, seconds) is not None)
         log.unlink(missing_ok=True)
         raise
     click.echo(os.pread(log_fd, SHOWN, 0), err=True, nl=False)
@@ -189,16 +175,6 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
     if ended < 0:
         click.echo(f"Error: {ending(ended)} ended the host before it answered", err=True)
     return ended if ended > 0 else 1
-
-
-def _reap(child: int, seconds: float = 0) -> int | None:
-    """A child's exit status once it has ended, for which it waits so long; negative: a signal."""
-    until = time.monotonic() + seconds
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() >= until:
-            return None
-        time.sleep(LOOK)
-    return os.waitstatus_to_exitcode(ended[1])
 
 
 # ---- The process of its own ----

@@ -6,13 +6,12 @@ and replaces those that die. If it is killed, the kernel kills them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +21,13 @@ from shmbridge._bridge import segment
 from shmbridge._host.host import Host
 from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
+from shmbridge.cli import _processes
 from shmbridge.cli._signals import ENDING, handle
 from shmbridge.cli._text import ending
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
-GRACE_MS = 1000, 1500, 3000  # `shmbridge stop` gives the supervisor 4 s
+GRACE = 1.0, 1.5, 3.0  # `shmbridge stop` gives the supervisor 4 s
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,16 @@ class _Supervisor:
     def end(self) -> None:
         """Ends all workers, and removes what those that were killed left."""
         handle(signal.SIG_IGN)
-        _end_all(list(self._workers))
+        left = [pid for _, pid, _ in self._workers.values()]
+
+        def ended(seconds: float) -> bool:
+            until = time.monotonic() + seconds
+            left[:] = [
+                pid for pid in left if _processes.reap(pid, until - time.monotonic()) is None
+            ]
+            return not left
+
+        _processes.end(left, ended, GRACE)
         segment.remove_dead(self.name)
 
     def leave(self) -> None:
@@ -177,20 +186,3 @@ class _Supervisor:
         for fd in [*self._workers, self._ready]:
             os.close(fd)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-def _end_all(processes: Sequence[int]) -> None:
-    """Ends processes by their descriptors: by SIGTERM, by another one, then by SIGKILL."""
-    left, poll = set(processes), select.poll()
-    for process in processes:
-        poll.register(process, select.POLLIN)
-    steps = zip((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), GRACE_MS, strict=True)
-    for number, milliseconds in steps:
-        for process in left:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, number)
-        until = time.monotonic() + milliseconds / 1000
-        while left and (seconds := until - time.monotonic()) > 0:
-            for process, _ in poll.poll(seconds * 1000):
-                left.remove(process)
-                poll.unregister(process)
