@@ -31,6 +31,7 @@ HEADERS = [
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log;
 # environments: shmbridge/rl.py.
 CALLBACKS = """
+void free(void *);
 extern "Python" {
     shmb_status shmb_python_encode(void *, shmb_side, const shmb_tensor *, int64_t, shmb_dtype,
                                    shmb_sink *);

@@ -170,39 +170,6 @@ static bool is_ours(struct run *r, char **words, const char *folder) {
 
 /* ---- The compiler ---- */
 
-static bool url_has(const char *query, const char *key) {
-    for (size_t n = strlen(key); query; query = strchr(query, '&'))
-        if (strncmp(++query, key, n) == 0 && query[n] == '=') return true;
-    return false;
-}
-
-static char *url_of(const struct run *r) {
-    const char *query = strchr(r->host, '?'), *scheme = strstr(r->host, "://");
-    char *url = text("%s%s", scheme && (!query || scheme < query) ? "" : "shm://", r->host);
-    if (r->deadline < 0 || url_has(query, "deadline")) return url;
-    return text("%s%cdeadline=%.9f", url, query ? '&' : '?', r->deadline);
-}
-
-/* What the asking compiler has in its environment: NAME=value. */
-static char **variables(const struct run *r, int report) {
-    enum { OWN = 7 };
-    const char *old = getenv("LD_PRELOAD");
-    size_t n = OWN;
-    while (shmb_cache_bypass[n - OWN]) n++;
-    char **made = calloc(n + 1, sizeof *made), **next = made;
-    if (!made) give_up();
-    if (!old) old = "";
-    *next++ = text("LD_PRELOAD=%s%s%s", r->library, *old ? ":" : "", old);
-    *next++ = text("SHMBRIDGE_LLVM_BASE=%s", shmb_channel_base);
-    *next++ = text("SHMBRIDGE_LLVM_URL=%s", url_of(r));
-    *next++ = text("SHMBRIDGE_LLVM_SOURCE=%s", shmb_compiler_source(r->command, false));
-    *next++ = text("SHMBRIDGE_LLVM_DEFAULTS=");
-    *next++ = text("SHMBRIDGE_LLVM_REPORT=/proc/%d/fd/%d", (int)getpid(), report);
-    *next++ = text("SHMBRIDGE_LLVM_ENDS=1");
-    for (const char *const *one = shmb_cache_bypass; *one; one++) *next++ = text("%s", *one);
-    return made;
-}
-
 /* The command, asking. */
 static char **asking(const struct run *r) {
     size_t n = 0, words = 0;
@@ -282,13 +249,16 @@ int main(int argc, char **argv) {
     int report = shmb_unnamed_file();
     if (report < 0) give_up();
     shmb_run run = {.policy = r->host,
+                    .url = r->host,
+                    .deadline = r->deadline,
                     .decisions = r->names,
                     .defaults = "",
+                    .limit = -1,
                     .library = r->library,
                     .compiler = r->command[0],
+                    .source = shmb_compiler_source(r->command, false),
                     .plain = r->command,
                     .asking = asking(r),
-                    .variables = variables(r, report),
                     .report = report,
                     .strict = r->strict,
                     .verbose = r->verbose};

@@ -22,9 +22,9 @@ def _text(text: Any) -> str:
     return str(ffi.string(text).decode())
 
 
-def _texts(texts: Any) -> list[str]:
+def texts(made: Any) -> list[str]:
     """A list of the C core's, which ends with NULL."""
-    return [_text(text) for text in takewhile(bool, map(texts.__getitem__, count()))]
+    return [_text(text) for text in takewhile(bool, map(made.__getitem__, count()))]
 
 
 # What cdef/launcher knows too: cdef/src/command/compilers.h. Both flags of a decision; the
@@ -33,9 +33,8 @@ DECISIONS = {
     _text(made.name): (_text(made.advisor), _text(made.channel))
     for made in takewhile(lambda d: d.name, map(lib.shmb_llvm_decisions.__getitem__, count()))
 }
-CACHES = set(_texts(lib.shmb_caches))
-BUILD_TOOLS = set(_texts(lib.shmb_build_tools))
-CACHE_BYPASS = dict(word.split("=") for word in _texts(lib.shmb_cache_bypass))
+CACHES = set(texts(lib.shmb_caches))
+BUILD_TOOLS = set(texts(lib.shmb_build_tools))
 UNWARNED, WARNED = _text(lib.shmb_clang_unwarned), _text(lib.shmb_clang_warned)
 _NAME = re.compile(_text(lib.shmb_compiler_name))  # groups 2 and 5: kind and version
 CHANNEL_BASE = _text(lib.shmb_channel_base)
@@ -197,6 +196,11 @@ def source_of(words: Iterable[str], or_output: bool = True) -> str:
     made = [ffi.new("char[]", os.fsencode(word)) for word in _expanded(words)]
     source = lib.shmb_compiler_source(ffi.new("char *[]", [*made, ffi.NULL]), or_output)
     return os.fsdecode(ffi.string(source))
+
+
+def base_in_compiler(decision: str) -> str:
+    """The path of a channel that the preloaded library is, without .in and .out."""
+    return f"{CHANNEL_BASE}.{decision}"
 
 
 def conversations(kind: str, words: Iterable[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -14,17 +15,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from shmbridge import _config
-from shmbridge._llvm import compilers
-from shmbridge._llvm.preload import Preload, counts_of, unnamed_file
+from shmbridge._llvm import compilers, preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge._urls.plugins import split_place
-from shmbridge.cli._option_types import FILE, argument, in_letters, option, size, takes
+from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._run import compiler_command
-from shmbridge.cli._run.compiler import ending_by_signals
+from shmbridge.cli._run.child import FORWARDED
 from shmbridge.cli._run.pipes import Pipes
-from shmbridge.cli._run.policy import REQUEST_BYTES, Policy
+from shmbridge.cli._run.policy import Policy
 from shmbridge.cli._text import Lines, one_line
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
@@ -112,16 +111,6 @@ class Options:
         metavar="LOG",
         type=FILE,
     )
-    channels: int | None = option(
-        "How many compilers can ask the policy at once: files and threads, times decisions.  "
-        "[default: 8; 32 if the compiler has threads]",
-        type=click.IntRange(1, lib.MAX_CHANNELS),
-    )
-    request_bytes: int = option(
-        "The maximum size of a question. /dev/shm holds two for each channel.",
-        type=size,
-        default=in_letters(REQUEST_BYTES),
-    )
     strict: bool = option(
         "Fail without output if the policy is missing or does not make every decision."
     )
@@ -208,9 +197,10 @@ class Compilation:
         self._options = options
         self._policy_name = options.connect or options.function or str(options.onnx)
         self._kept = list[Any]()  # what the run points to
+        self._close_pipes: Callable[[], None] = lambda: None
         self._run = ffi.new("shmb_run *")
         self._set(policy=self._policy_name, decisions=",".join(options.decisions))
-        self._set(defaults=",".join(f"{key}={value}" for key, value in options.defaults.items()))
+        self._set(defaults=preload.in_words(options.defaults))
         self._set(compiler=options.words[0], plain=options.command)
         self._run.strict, self._run.verbose = options.strict, options.verbose
 
@@ -224,9 +214,9 @@ class Compilation:
 
     def run(self) -> int:
         """How the compiler ended, as os.wait says it."""
-        with ending_by_signals(), ExitStack() as stack:
+        with ExitStack() as stack:
             try:
-                channel, explain = self._prepare(stack)
+                explain = self._prepare(stack)
             except InvalidError:
                 raise
             except Exception as error:
@@ -235,19 +225,25 @@ class Compilation:
                 ended = lib.shmb_run_without(self._run, why.encode(), late)
             else:
                 asked = lib.shmb_run_ask(self._run)
-                report = channel.report()
+                self._close_pipes()  # they say only now what was asked
+                report = self._report()
                 lines = [explain(line) for line in report.splitlines(True)]
                 stack.close()
                 self._tell_unasked(report, asked)
-                os.write(self._run.report, "".join(lines).encode())
+                os.ftruncate(self._run.report, 0)
+                os.pwrite(self._run.report, "".join(lines).encode(), 0)
                 ended = lib.shmb_run_end(self._run, asked)
         if ended < 0:
             refuse(self._options, ffi.string(lib.shmb_run_why()).decode(), self._run.began)
         return int(ended)
 
+    def _report(self) -> str:
+        file = self._run.report
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+
     def _tell_unasked(self, report: str, status: int) -> None:
         """Says once in a build why the compiler has asked nothing, or refuses that if strict."""
-        options, counts = self._options, counts_of(report)
+        options, counts = self._options, preload.counts_of(report)
         silent = set(options.decisions) - {count.decision for count in counts}
         asked = {count.decision for count in counts if count.asked}
         why = ""
@@ -261,40 +257,47 @@ class Compilation:
         if why and (lib.shmb_build_failed(*known) or options.verbose):
             click.echo(f"shmbridge: {why}", err=True)
 
-    def _prepare(self, stack: ExitStack) -> tuple[Pipes | Preload, Callable[[str], str]]:
-        """Starts what the compiler asks, which is on the stack: the channel, and what explains a
-        line of its report."""
+    def _prepare(self, stack: ExitStack) -> Callable[[str], str]:
+        """Starts what the compiler asks, which is on the stack; what explains a line of its
+        report."""
         options = self._options
         launchers, words = options.split
         like = options.like
         wanted = compilers.asked_of(like, options.decisions)
         check_build(self._policy_name, options.connect)
-        name, explain = self._policy(like, stack)
-        deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
-        url = with_options(name, **deadline)
+        self._run.report = lib.shmb_unnamed_file()
+        if self._run.report < 0:
+            raise ShmbridgeError(f"no unnamed file in memory or $TMPDIR: {os.strerror(ffi.errno)}")
+        url, explain = self._policy(like, stack)
+        limited = options.limit is not None
         piped = options.pipes or not compilers.preloads(words[0], launchers)
-        label = compilers.source_of(words)
-        channel: Pipes | Preload = (
-            Pipes(wanted, url, options.defaults, options.limit, label)
-            if piped
-            else Preload(url, options.defaults, options.limit)
-        )
-        stack.callback(channel.close)
-        bases = {decision: channel.base(decision) for decision in wanted}
-        limited = options.limit is not None and compilers.tells_default(words[0])
-        tells = options.include_default or limited
+        self._run.limit = options.limit if limited else -1
+        self._run.deadline = -1 if options.deadline is None else options.deadline
+        self._set(url=url, source=compilers.source_of(words, or_output=False))
+        base = compilers.base_in_compiler
+        if piped:
+            deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
+            pipes = Pipes(
+                options.command,
+                wanted,
+                with_options(url, **deadline),
+                options.defaults,
+                self._run.limit,
+                compilers.source_of(words),
+                self._run.report,
+            )
+            stack.callback(pipes.close)
+            self._close_pipes, base = pipes.close, pipes.base
+        else:
+            self._set(library=preload.library())
+        bases = {decision: base(decision) for decision in wanted}
+        tells = options.include_default or (limited and compilers.tells_default(words[0]))
         self._set(asking=[*launchers, *compilers.with_flags(words, like, bases, tells, piped)])
-        variables = {**compilers.CACHE_BYPASS, **channel.environment}
-        variables["SHMBRIDGE_LLVM_SOURCE"] = compilers.source_of(words, or_output=False)
-        self._set(variables=[f"{key}={value}" for key, value in variables.items()])
-        if not piped:
-            self._set(library=str(_config.preload()))
-        self._run.report = unnamed_file()
         self._run.reads_stdin = compilers.reads_stdin(like, words[1:])
-        return channel, explain
+        return explain
 
     def _policy(self, like: str, stack: ExitStack) -> tuple[str, Callable[[str], str]]:
-        """The name or URL of the policy's host, and what explains its errors."""
+        """The name or URL of the policy's host, and what explains a line of a report."""
         options = self._options
         if options.connect is not None:
             return options.connect, str
@@ -302,8 +305,7 @@ class Compilation:
             partial(load_policy, options.onnx, options.function, options.verbose),
             options.deadline,
             options.record,
-            channels=options.channels or compilers.conversations(like, options.words),
-            request_bytes=options.request_bytes,
+            compilers.conversations(like, options.words),
         )
         stack.callback(policy.close)
         return policy.name, policy.explain
@@ -349,4 +351,7 @@ def run(options: Options) -> None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
+    for number in FORWARDED:  # until there is a compiler, they end this process at once
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     raise SystemExit(lib.shmb_end_as(Compilation(options).run()))

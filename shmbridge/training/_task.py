@@ -236,12 +236,11 @@ class Task:
         """The words and variables that make a compiler ask."""
         if not self._kind:
             return words, {"SHMBRIDGE_URL": url}
-        bases = {decision: f"{compilers.CHANNEL_BASE}.{decision}" for decision in self._decisions}
-        there = preload.environment(url, f"{folder}/report", self._defaults)
-        if self._limit is not None:
-            there["SHMBRIDGE_LLVM_LIMIT"] = f"{folder}/limit"
+        bases = {decision: compilers.base_in_compiler(decision) for decision in self._decisions}
+        left = None if self._limit is None else f"{folder}/limit"
+        there = preload.environment(url, f"{folder}/report", self._defaults, left)
         words = compilers.with_flags(words, self._kind, bases, self._tells_default, pipes=False)
-        return words, {**compilers.CACHE_BYPASS, **there}
+        return words, there
 
     def _again(self, typed: str, module: Module, url: str | None) -> str:
         """A line for a shell that does the same again, where `typed` compiles."""

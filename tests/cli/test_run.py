@@ -80,13 +80,10 @@ def test_what_the_policy_starts_leaves_the_input_to_the_compiler(start, compiler
 
 
 @preload
-def test_policy_does_not_wait_for_a_thread_of_its_model(start, compiler):
+def test_thread_that_the_model_leaves_does_not_keep_the_run(start, compiler):
     policy = """
-        import threading
-        def remain():
-            threading.main_thread().join()
-            print("waited for", flush=True)
-        threading.Thread(target=remain).start()
+        import threading, time
+        threading.Thread(target=time.sleep, args=[1000]).start()
         def advise(request): return 0
         """
     assert ended(start(compiler(""), policy=policy)) == (0, "", "")
@@ -227,6 +224,23 @@ def test_pipes_are_the_users_alone_and_end_with_a_killed_run(
     assert ended(process)[0] == -signal.SIGKILL
     with open(life) as alive:
         assert alive.read() == ""  # nobody has it any more
+
+
+@everywhere
+def test_command_line_that_asks_is_the_same_each_time(start, compiler):
+    """Objects may record it: -frecord-command-line."""
+    runs = [ended(start(compiler('echo "$*"'), "-c", "a.c")) for _ in range(2)]
+    assert runs[0] == runs[1] and "channel-base=" in runs[0][1]
+
+
+@pytest.mark.parametrize("transport", ["pipes"], indirect=True)
+def test_same_command_may_compile_twice_at_once(start, compiler, tmp_path):
+    script = 'touch "ready-$$"; while [ ! -e go ]; do sleep 0.01; done; echo "$5"'
+    runs = [start(compiler(script), "-c", "a.c") for _ in range(2)]
+    until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    (tmp_path / "go").touch()
+    (one, first, _), (other, second, _) = map(ended, runs)
+    assert (one, other) == (0, 0) and first != second
 
 
 @pytest.mark.parametrize("transport", ["pipes"], indirect=True)

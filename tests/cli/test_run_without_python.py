@@ -89,7 +89,7 @@ def test_what_is_not_done_without_python_is_as_with_it(options, behind, both, tm
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
 @pytest.mark.parametrize("status", [0, 3])
 def test_missing_advice_has_the_same_outcome_without_python(strict, status, both, compiler):
-    lines = ["inline 5 0 0 ", "evict 7 2 9 it  hangs", "evict 1 1 9 other"]
+    lines = ["inline 5 0 0 ", "evict 7 2 9 it\thangs", "evict 1 1 9 other"]
     script = "; ".join(f"echo '{line}' >> $SHMBRIDGE_LLVM_REPORT" for line in lines)
     program = compiler(f'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; {script}; exit {status}')
     options = ["--llvm", "inline,evict,priority", *CONNECT, *strict]

@@ -128,16 +128,6 @@ def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, 
     expect_plain_object(22, tmp_path)
 
 
-def test_question_without_room_tells_the_option_that_gives_it(transport, tmp_path):
-    words = run_words("priority", "advise", "--request-bytes", "64", *transport)
-    run = [*words, *clang(22, tmp_path)]
-    done = subprocess.run(
-        run, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, timeout=120
-    )
-    assert (done.returncode, "(--request-bytes)" in done.stderr) == (0, True), done.stderr
-    expect_plain_object(22, tmp_path)
-
-
 @pytest.mark.programs_count
 @pytest.mark.parametrize(
     ("compiler", "transport"),

@@ -36,12 +36,68 @@ static bool names(char *const *variables, const char *entry) {
     return false;
 }
 
+/* Writes the URL, and the deadline unless it has one. */
+static void put_url(const shmb_run *r, FILE *to) {
+    const char *query = strchr(r->url, '?'), *scheme = strstr(r->url, "://");
+    bool has = false;
+    for (const char *at = query; at; at = strchr(at, '&'))
+        has |= strncmp(++at, "deadline=", 9) == 0;
+    fprintf(to, "SHMBRIDGE_LLVM_URL=%s%s", scheme && (!query || scheme < query) ? "" : "shm://",
+            r->url);
+    if (r->deadline >= 0 && !has) fprintf(to, "%cdeadline=%.9f", query ? '&' : '?', r->deadline);
+    fputc(0, to);
+}
+
+char **shmb_run_variables(const shmb_run *r, const char *report, const char *left) {
+    char *texts = NULL;
+    size_t size, n = 0;
+    FILE *to = open_memstream(&texts, &size);
+    const char *old = getenv("LD_PRELOAD");
+    if (!to) return NULL;
+    for (const char *const *one = shmb_cache_bypass; *one; one++) fprintf(to, "%s%c", *one, 0);
+    fprintf(to, "SHMBRIDGE_LLVM_SOURCE=%s%c", r->source, 0);
+    if (r->library) {
+        fprintf(to, "LD_PRELOAD=%s%s%s%c", r->library, old && *old ? ":" : "", old ? old : "", 0);
+        fprintf(to, "SHMBRIDGE_LLVM_BASE=%s%c", shmb_channel_base, 0);
+        fprintf(to, "SHMBRIDGE_LLVM_DEFAULTS=%s%c", r->defaults, 0);
+        fprintf(to, "SHMBRIDGE_LLVM_REPORT=%s%c", report, 0);
+        if (left) fprintf(to, "SHMBRIDGE_LLVM_LIMIT=%s%c", left, 0);
+        put_url(r, to);
+    }
+    if (fclose(to)) return free(texts), NULL;
+    for (size_t at = 0; at < size; at += strlen(texts + at) + 1) n++;
+    char **list = malloc((n + 1) * sizeof *list + size);
+    char *text = list ? memcpy(list + n + 1, texts, size) : NULL;
+    for (size_t i = 0; list && i < n; i++, text += strlen(text) + 1) list[i] = text;
+    if (list) list[n] = NULL;
+    free(texts);
+    return list;
+}
+
+/* All variables of the compiler that asks; NULL, with errno: no room. */
+static char **environment(const shmb_run *r) {
+    char report[64], left[64] = "";
+    int limit = r->library && r->limit >= 0 ? shmb_unnamed_file() : -1;
+    snprintf(report, sizeof report, "/proc/%d/fd/%d", (int)getpid(), r->report);
+    if (r->library && r->limit >= 0) {
+        if (write(limit, &r->limit, sizeof r->limit) < 0) return NULL;
+        snprintf(left, sizeof left, "/proc/%d/fd/%d", (int)getpid(), limit);
+    }
+    char **own = shmb_run_variables(r, report, *left ? left : NULL);
+    char **all = own ? calloc(count(environ) + count(own) + 2, sizeof *all) : NULL, **next = all;
+    if (!all) return NULL;
+    for (char **entry = environ; *entry; entry++)
+        if (!names(own, *entry)) *next++ = *entry;
+    *next++ = "SHMBRIDGE_LLVM_ENDS=1";
+    memcpy(next, own, count(own) * sizeof *own);
+    return all;
+}
+
 int shmb_run_ask(shmb_run *r) {
     struct timespec now;
-    size_t n = 0, more = count(r->variables);
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     r->began = now.tv_sec * (long long)SECOND_NS + now.tv_nsec;
-    char **all = calloc(count(environ) + more + 1, sizeof *all);
+    char **all = environment(r);
     const char *word;
     if (!all || !shmb_streams_hold(&streams)) {
         shmb_fail_errno(&why, "the compiler's streams cannot be held back");
@@ -53,12 +109,8 @@ int shmb_run_ask(shmb_run *r) {
                   word);
         return -1;
     }
-    for (char **entry = environ; *entry; entry++)
-        if (!names(r->variables, *entry)) all[n++] = *entry;
-    memcpy(all + n, r->variables, more * sizeof *all);
     int status = shmb_child_run(r->asking, all, &streams, true);
     if (status < 0) shmb_fail_errno(&why, "the compiler cannot be started");
-    free(all);
     return status;
 }
 
@@ -97,16 +149,6 @@ static void tally(const char *report, const char *decision, size_t size, struct 
     }
 }
 
-/* One line, in which no byte moves a cursor. */
-static void tidy(char *text) {
-    char *to = text;
-    for (const unsigned char *from = (unsigned char *)text; *from; from++) {
-        char c = *from < ' ' || *from == 127 ? ' ' : (char)*from;
-        if (c != ' ' || (to > text && to[-1] != ' ')) *to++ = c;
-    }
-    *to = 0;
-}
-
 static bool has_default(const struct shmb_run *r, const char *decision, size_t size) {
     if (r->strict) return false;
     for (const char *entry = r->defaults; *entry; entry += strcspn(entry, ","), entry += !!*entry)
@@ -117,7 +159,7 @@ static bool has_default(const struct shmb_run *r, const char *decision, size_t s
 struct outcome {
     unsigned long long asked, advised;
     bool late, lacks; /* some decision had neither advice nor a default of the user's */
-    char *text;
+    struct error said;
 };
 
 /* The decisions that got advice, of all kinds or of those that lack it, and why the others did
@@ -135,16 +177,15 @@ static void look(const struct shmb_run *r, const char *report, bool lacking, str
         o->late |= t.late;
         o->lacks |= lacks;
         if (lacking && !lacks) continue;
-        tidy(t.why);
         fprintf(list, "%s%.*s %llu of %llu%s%s", o->asked || ftell(list) ? "; " : "", (int)size, d,
                 t.asked - t.defaulted, t.asked, *t.why ? ": " : "", t.why);
         o->asked += t.asked;
         o->advised += t.asked - t.defaulted;
     }
-    if (!list || fclose(list) ||
-        asprintf(&o->text, "the policy made %llu of %llu decisions (%s)", o->advised, o->asked,
-                 each) < 0)
-        o->text = "the policy did not make all decisions";
+    bool made = list && !fclose(list);
+    shmb_fail(&o->said, SHMB_SYSTEM, "the policy made %llu of %llu decisions (%s)", o->advised,
+              o->asked, made ? each : "");
+    if (made) free(each);
 }
 
 /* Did somebody, or a limit of the user's, end the compiler? */
@@ -216,8 +257,6 @@ static bool fails_by_advice(struct shmb_run *r, int status, const char *report) 
     return why.status;
 }
 
-static void say(const char *text) { fprintf(stderr, "shmbridge: %s\n", text); }
-
 static int compile_plainly(const struct shmb_run *r) {
     int status = shmb_child_run(r->plain, environ, &streams, false);
     return status >= 0 ? status : shmb_child_become(r->plain) << 8;
@@ -250,7 +289,7 @@ int shmb_run_end(shmb_run *r, int asked) {
     if (all.advised) shmb_build_worked(r->policy);
     if (!shmb_child_signalled()) {
         if (lacking.lacks) {
-            shmb_fail(&why, SHMB_SYSTEM, "%s", lacking.text);
+            why = lacking.said;
             return compile_again(r,
                                  lacking.late   ? SHMB_BUILD_LATE
                                  : !all.advised ? SHMB_BUILD_USELESS
@@ -263,7 +302,7 @@ int shmb_run_end(shmb_run *r, int asked) {
     shmb_streams_deliver(&streams);
     if (r->verbose ||
         (all.lacks && shmb_build_failed(r->policy, all.late ? SHMB_BUILD_LATE : SHMB_BUILD_OTHER)))
-        say(all.text);
+        fprintf(stderr, "shmbridge: %s\n", all.said.message);
     return asked;
 }
 
