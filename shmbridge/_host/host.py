@@ -45,8 +45,9 @@ class Host(Receiving):
         channels: How many runners can connect at once, 1 to 256.
         slots: Message slots per runner: 2, 4, 8, 16 or 32. So many questions can be in flight, and
             a loop can keep arrays of all but one without copies.
-        request_bytes: The maximum size of a request. The memory of two slots per runner is reserved
-            in /dev/shm at the start, that of the others at first use.
+        request_bytes: The maximum size of a request, as a number or a text such as "64K". The
+            memory of two slots per runner is reserved in /dev/shm at the start, that of the others
+            at first use.
         advice_bytes: The maximum size of an advice.
         header_bytes: Space for the names and dtypes of a message.
         wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":
@@ -97,9 +98,9 @@ class Host(Receiving):
                 "shmb_plan *",
                 {name: getattr(chosen, name) for name, _ in ffi.typeof("shmb_plan").fields},
             )
-        except OverflowError as error:
+        except (OverflowError, TypeError) as error:
             raise InvalidError(
-                f"channels, slots and bytes must be positive numbers: {error}"
+                f'channels, slots and bytes must be whole numbers, or texts such as "64K": {error}'
             ) from None
         super().__init__()  # close() needs it, which an interrupt may call from here on
         # One reply of several fields at a time; a signal handler may reply too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -142,7 +143,11 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         try:
             return self._layout.places[name]
         except KeyError:
-            raise KeyError(f"no feature {name!r}; there are: {self.signature or 'none'}") from None
+            near = difflib.get_close_matches(str(name), self._layout.places, 1)
+            help_ = (
+                f"did you mean {near[0]!r}?" if near else f"there are: {self.signature or 'none'}"
+            )
+            raise KeyError(f"no feature {name!r}; {help_}") from None
 
     def _make(self, name: str) -> Any:
         place = self._place(name)

@@ -79,7 +79,7 @@ def check_decisions(decisions: Iterable[str]) -> None:
     for decision in decisions:
         if decision not in DECISIONS:
             raise InvalidError(
-                f"{decision!r} is no decision: expected some of {', '.join(DECISIONS)}"
+                f"unknown decision {decision!r}: expected one or more of {', '.join(DECISIONS)}"
             )
 
 

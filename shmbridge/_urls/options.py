@@ -79,15 +79,19 @@ class HostOptions:
     deadline: float | None = _option(None, seconds)
     until_idle: float | None = _option(None, seconds)
 
+    def __post_init__(self) -> None:
+        """A text is parsed, in Python as in a URL: request_bytes="64K". InvalidError."""
+        for each in fields(self):
+            text, parse = getattr(self, each.name), each.metadata["parse"]
+            try:
+                object.__setattr__(self, each.name, parse(text) if isinstance(text, str) else text)
+            except InvalidError as error:
+                raise InvalidError(f"{each.name}={error}") from None
+
     def with_options(self, given: dict[str, str]) -> HostOptions:
         """These, except for the options of a host's URL. InvalidError."""
-        parsers = {each.name: each.metadata["parse"] for each in fields(self)}
-        chosen: dict[str, Any] = {}
-        for name, text in given.items():
-            if name not in parsers:
-                raise InvalidError(f'unknown option "{name}": expected one of {", ".join(parsers)}')
-            try:
-                chosen[name] = parsers[name](text)
-            except InvalidError as error:
-                raise InvalidError(f"{name}={error}") from None
-        return replace(self, **chosen)
+        names = [each.name for each in fields(self)]
+        for name in given:
+            if name not in names:
+                raise InvalidError(f'unknown option "{name}": expected one of {", ".join(names)}')
+        return replace(self, **given)  # type: ignore[arg-type]

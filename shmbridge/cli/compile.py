@@ -159,7 +159,7 @@ def install(made: Path, to: Path) -> None:
 @click.command()
 @takes(Options)
 def compile(options: Options) -> None:
-    """Compile MODEL to a library that needs no runtime, for aot:// URLs.
+    """Compile a model to a library for aot://, without a runtime.
 
     MODEL is an ONNX file or a TensorFlow SavedModel. A compiler opens aot:///path/of/library.so
     instead of shm://NAME.

@@ -24,12 +24,13 @@ LLVMS_DECISION = "inlining_default"  # the feature in which LLVM sends what it w
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=EXISTING_FILE)
 @click.argument("file", type=FILE)
 def export(logs: tuple[Path, ...], file: Path) -> None:
-    """Convert training logs to FILE, which must not exist: a line of JSON for each decision.
+    """Convert training logs to lines of JSON.
 
-    A line has the "question" and the "advice", both by name, and, where the log has them, the
-    "label" of the compilation, the "context", such as a function, the "decision", the compiler's
-    own decision as "default", and the "score". Arrays are lists, an array of one element is that
-    element, and NaN and the infinities, which JSON lacks, are text.
+    FILE must not exist. It gets a line for each decision, with the "question" and the "advice",
+    both by name, and, where the log has them, the "label" of the compilation, the "context", such
+    as a function, the "decision", the compiler's own decision as "default", and the "score". Arrays
+    are lists, an array of one element is that element, and NaN and the infinities, which JSON
+    lacks, are text.
     """
     count = 0
     with file.open("x", encoding="utf-8") as out, undone_by(file.unlink):

@@ -25,10 +25,10 @@ RENEWED = 0.5  # seconds; a host that waits says so again every 0.1 s
     help="A line of JSON for each host, for programs; times in seconds, sizes in bytes.",
 )
 def inspect(name: str | None, as_json: bool) -> None:
-    """Show what each compiler at shm://NAME, or at any bridge, sends, gets and waits for, and since
-    when.
+    """Show what each compiler at a host sends, gets and waits for.
 
-    Use it when a compiler seems to hang. It reads the bridge once and does not disturb either side.
+    NAME is that of a bridge, shm://NAME; without it, all are shown. Use it when a compiler seems to
+    hang. It reads the bridge once and does not disturb either side.
     Process ids and labels are those that the processes report, and are not checked.
     """
     chosen = None if name is None else segment.bridge_name(name)

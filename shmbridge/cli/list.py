@@ -86,11 +86,11 @@ def ls(as_json: bool) -> None:
 @click.command()
 @click.argument("name", required=False)
 def gc(name: str | None) -> None:
-    """Remove and list the files of dead hosts in /dev/shm: of all dead hosts, or only of NAME.
+    """Remove and list the files of dead hosts.
 
-    Without NAME it also removes the work folders of killed trainers in $TMPDIR.
-
-    It never removes files of a live host or of another user. With NAME, a live host is an error.
+    With NAME it removes only that host's files in /dev/shm, and a live host is an error. Without
+    NAME it also removes the work folders of killed trainers in $TMPDIR. It never removes files of a
+    live host or of another user.
     """
     removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:

@@ -22,7 +22,9 @@ from shmbridge.logs import LogWriter
 @room_options
 @background_option
 def relay(**options: Any) -> None:
-    """Answer compilers at HOST_URL with the advice of the model at RUNNER_URL, until Ctrl-C.
+    """Pass compilers' questions on to a model elsewhere, until Ctrl-C.
+
+    It answers compilers at HOST_URL with the advice of the model at RUNNER_URL.
 
     The compiler then needs only shared memory, and the model can be anywhere that a runner can
     reach, for example on another machine:
@@ -47,12 +49,11 @@ def relay(**options: Any) -> None:
 @room_options
 @background_option
 def record(**options: Any) -> None:
-    """Forward compilers' questions at LISTEN to the host at TARGET and write them to LOG, until
-    Ctrl-C.
+    """Relay compilers' questions to a host, and write them to a log.
 
-    TARGET is the URL that a compiler would open, for example shm://inliner. LISTEN is the name or
-    URL of a new host, which the compilers open instead. TARGET must answer within 10 s, or its
-    connect_timeout. If it is a host on this machine, the defaults of the sizes are its own. LOG has
+    It runs until Ctrl-C. TARGET is the URL that a compiler would open, for example shm://inliner.
+    LISTEN is the name or URL of a new host, which the compilers open instead. TARGET must answer
+    within 10 s, or its connect_timeout. If it is a host on this machine, the defaults of the sizes are its own. LOG has
     LLVM's training log format: the features, followed by the advice. Questions with other names,
     dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
 

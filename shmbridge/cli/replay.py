@@ -104,7 +104,9 @@ class Comparison:
     "--check", is_flag=True, help="Exit with status 1 unless all advice equals the log's."
 )
 def replay(logs: tuple[Path, ...], target: str, check: bool) -> None:
-    """Ask the host at TARGET all questions in LOG, in their order, and compare the advice.
+    """Ask a host the questions of a log, and compare the advice.
+
+    It asks the host at TARGET all questions in LOG, in their order.
 
     LOG is a file of shmbridge record or serve --record (pass all files: LOG LOG.2 …) or of clang's
     and opt's -training-log=FILE, whose last feature is the advice. TARGET must answer within 10 s,

@@ -244,10 +244,11 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 )
 @background_option
 def serve(options: Options, background: bool, **room: Any) -> None:
-    """Answer compilers with a model at shm://NAME, or at another host URL, until Ctrl-C.
+    """Serve a model to compilers until Ctrl-C.
 
-    All memory (channels x slots x bytes) is reserved in /dev/shm at the start. NAME may have
-    further options of the host, such as NAME?slots=16&wait=spin.
+    NAME is that of a bridge in shared memory, shm://NAME, or another host URL. It may have further
+    options of the host, such as NAME?slots=16&wait=spin. All memory (channels x slots x bytes) is
+    reserved in /dev/shm at the start.
     """
     room = given(room)
     options.check(room)

@@ -132,8 +132,10 @@ def test_a_hosts_url_takes_options_which_win(name):
         (info,) = [bridge for bridge in overview.bridges() if bridge.name == name]
         assert (len(info.channels), info.request_bytes, info.advice_bytes) == (3, 64 << 10, 4096)
         assert list(host) == []
-    with Host(f"{name}?channels=2") as host:
-        assert host.name == name
+    with Host(f"{name}?channels=2", request_bytes="4K") as host:
+        assert host.name == name and overview.bridges(name)[0].request_bytes == 4096
+    with pytest.raises(InvalidError, match='whole numbers, or texts such as "64K"'):
+        Host(name, slots=2.5)
 
 
 @pytest.mark.parametrize(

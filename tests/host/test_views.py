@@ -265,6 +265,8 @@ def test_a_request_is_a_mapping(lane):
     assert request.signature == "x: int64[1000], s: str, n: int64[]"
     with pytest.raises(KeyError, match="'y'; there are: x: int64"):
         request["y"]
+    with pytest.raises(KeyError, match=r"no feature 'xs'; did you mean '[xs]'\?"):
+        request["xs"]
     request.reply(0)
     call.result()
 
