@@ -12,7 +12,7 @@ import shmbridge
 from shmbridge.cli._text import one_line
 from shmbridge.errors import ShmbridgeError
 
-COMMANDS = ["demo", "serve", "stop", "run", "tune", "record", "replay", "export", "relay", "ls"]
+COMMANDS = ["demo", "serve", "stop", "run", "tune", "record", "export", "relay", "ls"]
 COMMANDS += ["inspect", "gc", "compile", "config", "embed"]
 MODULES = {"record": "relay", "ls": "list", "gc": "list"}  # of commands whose name is no module
 

@@ -57,8 +57,7 @@ def record(**options: Any) -> None:
     LLVM's training log format: the features, followed by the advice. Questions with other names,
     dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
 
-    To play it back: shmbridge replay LOG TARGET. To record without a second host: shmbridge serve
-    --record LOG.
+    To record without a second host: shmbridge serve --record LOG.
     """
     _forward("recording [bold]{1}[/] at [bold green]{0}[/]", **options)
 

@@ -150,8 +150,7 @@ class Options:
         metavar="SECONDS",
     )
     record: Path | None = option(
-        "Write features and advice in LLVM's training log format, for training and shmbridge "
-        "replay.",
+        "Write features and advice in LLVM's training log format.",
         type=FILE,
     )
     threads: int = option("The number of ONNX Runtime threads.", type=click.IntRange(1), default=1)
