@@ -53,9 +53,9 @@ def record(**options: Any) -> None:
 
     It runs until Ctrl-C. TARGET is the URL that a compiler would open, for example shm://inliner.
     LISTEN is the name or URL of a new host, which the compilers open instead. TARGET must answer
-    within 10 s, or its connect_timeout. If it is a host on this machine, the defaults of the sizes are its own. LOG has
-    LLVM's training log format: the features, followed by the advice. Questions with other names,
-    dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
+    within 10 s, or its connect_timeout. If it is a host on this machine, the defaults of the sizes
+    are its own. LOG has LLVM's training log format: the features, followed by the advice. Questions
+    with other names, dtypes or shapes go to LOG.2, LOG.3, …. Existing files are not changed.
 
     To record without a second host: shmbridge serve --record LOG.
     """
