@@ -1,17 +1,12 @@
 """Connecting: nobody there, too many, later, busy; URLs and their options."""
 
-import contextlib
-import inspect
 import math
 import threading
-import time
 
 import pytest
-from support.processes import until
 from support.requests import attached
 
 from shmbridge import (
-    BusyError,
     DeadlineError,
     Host,
     InvalidError,
@@ -81,44 +76,12 @@ def test_a_host_says_how_long_its_answers_may_take(name, in_thread, start, secon
         assert lib.shmb_runner_deadline(runner._r) == seconds
 
 
-def test_after_a_late_answer_nothing_is_asked_until_it_has_come(name, in_thread):
-    asked, go = [], threading.Event()
-
-    def model(request):
-        asked.append(int(request["x"]))
-        go.wait()
-        return asked[-1]
-
-    with Host(name) as host:
-        serving = in_thread(host.serve, model)
-        with connect(name, deadline=0.2) as runner:
-            for x in range(50):
-                with pytest.raises(DeadlineError, match="not asked" if x else "0.2 s"):
-                    runner.evaluate({"x": x})
-            go.set()
-            until(lambda: asked_again(runner))
-        assert set(asked) == {0, 100}
-        host.close()
-        serving.result()
-
-
-def asked_again(runner):
-    with contextlib.suppress(DeadlineError):
-        return runner.evaluate({"x": 100}) == 100
-
-
 # ---- Connecting ----
 
 
 def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(name):
     with pytest.raises(NoHostError, match=f'there is no host named "{name}": start one first'):
         connect(name, connect_timeout=0.1)
-
-
-def test_without_a_timeout_connecting_waits_for_nobody(name):
-    assert inspect.signature(connect).parameters["connect_timeout"].default == 0
-    with pytest.raises(NoHostError):
-        connect(name)
 
 
 def test_the_urls_connect_timeout_wins(name):
@@ -190,33 +153,3 @@ def test_a_host_that_does_not_take_runners_in_is_told_apart_from_none(name):
         pytest.raises(DeadlineError, match="lives but did not accept this runner in time"),
     ):
         connect(name, deadline=0.1)
-
-
-def test_a_host_that_says_it_is_slow_has_longer_to_accept_a_runner(serve, in_thread):
-    asked = threading.Event()
-
-    def model(request):
-        asked.set()
-        time.sleep(1.5)
-        return 1
-
-    with serve(model, deadline=30) as host:
-        first = in_thread(lambda: connect(host.url).evaluate({"x": 1}))
-        assert asked.wait(30)
-        assert connect(host.url).evaluate({"x": 1}) == first.result() == 1
-
-
-def test_the_runner_too_many_waits_and_then_says_so(serve, in_thread):
-    with serve(lambda request: request["x"]) as host:
-        runners = [connect(host.url) for _ in range(16)]
-        until(lambda: host.runners == 16)
-        with pytest.raises(BusyError, match=r"all 16 channels .* are taken.*channels="):
-            connect(host.url, deadline=0.1)
-        seventeenth = in_thread(lambda: connect(host.url, connect_timeout=50))
-        seventeenth.join(0.2)
-        assert [runner.evaluate({"x": i}) for i, runner in enumerate(runners)] == list(range(16))
-        runners.pop().close()
-        runners.append(seventeenth.result())
-        assert runners[-1].evaluate({"x": 17}) == 17
-        for runner in runners:
-            runner.close()

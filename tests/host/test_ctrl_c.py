@@ -80,30 +80,6 @@ def test_ctrl_c_in_the_model_ends_serve(name, python, in_thread):
     runner.close()
 
 
-def test_ctrl_c_gives_a_runners_question_up_and_the_next_is_answered(name, python):
-    asker = """
-        import sys, shmbridge
-        with shmbridge.connect(sys.argv[1]) as runner:
-            try:
-                runner.evaluate({"i": 1})
-            except KeyboardInterrupt:
-                print("interrupted", flush=True)
-            print(runner.evaluate({"i": 2}), flush=True)
-    """
-    with Host(name, slots=4) as host:
-        runner = python(asker, name)
-        first = host.receive(timeout=30)
-        assert first["i"] == 1
-        time.sleep(0.2)
-        runner.send_signal(signal.SIGINT)
-        assert runner.line() == "interrupted"
-        second = host.receive(timeout=30)
-        assert second["i"] == 2
-        first.reply("the first")
-        second.reply("the second")
-        assert runner.end() == (0, "the second")
-
-
 @pytest.mark.parametrize("url", ["{}", "{}?connect_timeout=1000"])
 def test_ctrl_c_ends_connecting(name, python, url):
     connecting = python(

@@ -1,7 +1,6 @@
 """A host's loop ends: closed, idle, left by its body."""
 
 import gc
-import threading
 import time
 
 import pytest
@@ -12,30 +11,6 @@ pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end end
 
 
 # ---- Closed ----
-
-
-@pytest.mark.parametrize("wait", ["adaptive", "spin", "block"])
-def test_closing_ends_the_loop_of_another_thread_and_the_runners_wait(name, wait, in_thread):
-    host = Host(name, wait=wait)
-    asked, closed = threading.Event(), threading.Event()
-
-    def model(request):
-        asked.set()
-        closed.wait()
-        return [1]
-
-    serving = in_thread(host.serve, model)
-    runner = connect(name, wait=wait)
-    asking = in_thread(runner.evaluate, {"x": 1})
-    asked.wait()
-    host.close()
-    closed.set()
-    serving.result()
-    with pytest.raises(ClosedError):
-        asking.result()
-    with pytest.raises(ClosedError):
-        runner.evaluate({"x": 1})
-    runner.close()
 
 
 def test_a_model_may_close_its_host(name, in_thread):

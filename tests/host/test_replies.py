@@ -194,32 +194,6 @@ def test_a_wish_that_is_no_dtype_is_an_error(serve, echo):
 # ---- Late ----
 
 
-def test_a_reply_after_the_deadline_is_dropped_and_the_next_one_is_right(name):
-    with Host(name, slots=8) as host, ThreadPoolExecutor(1) as pool:
-        runner = attached(pool.submit, host, deadline=0.2)
-        late = []
-        for i in range(6):
-            asking = pool.submit(runner.evaluate, {"i": i})
-            request = host.receive(timeout=30)
-            assert request["i"] == i
-            if i % 2 == 0:
-                with pytest.raises(DeadlineError, match="within the deadline of 0.2 s"):
-                    asking.result()
-                runner.set_deadline(0.2)  # asks again before the late answer has come
-                late.append(request)
-                if i == 4:
-                    for request in late:
-                        request.reply("late")
-            else:
-                runner.set_deadline(None)
-                request.reply(i)
-                assert asking.result() == i
-                runner.set_deadline(0.2)
-            del request
-        late.clear()
-        runner.close()
-
-
 def test_a_list_cannot_be_read_once_its_runner_has_gone(host, in_thread):
     def give_up():
         with connect(host.url, deadline=0.05) as runner, pytest.raises(DeadlineError):

@@ -23,7 +23,6 @@ from shmbridge import (
     HostGoneError,
     InUseError,
     InvalidError,
-    ModelError,
     NotPermittedError,
     UnsupportedError,
     connect,
@@ -199,16 +198,6 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path):
 
 
 # ---- Talk ----
-
-
-def test_what_the_model_raises_reaches_the_runner(url):
-    def model(request):
-        raise ValueError("no idea")
-
-    with Host(url) as host, host.start(model), connect(url, deadline=20) as runner:
-        for _ in range(2):
-            with pytest.raises(ModelError, match="ValueError: no idea"):
-                runner.evaluate({"x": 1})
 
 
 def test_batches_end_when_all_who_talk_have_asked(url, in_thread):

@@ -144,28 +144,6 @@ def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
     assert given_up
 
 
-def test_a_runner_that_is_killed_disturbs_no_other(
-    name: str, tap: Any, in_thread: Any, python: Any
-) -> None:
-    with shmbridge.Host(name) as host:
-        claims = in_thread(host.receive, 20)
-        tapped = tap()
-        doomed = python(
-            "import sys, shmbridge\nshmbridge.connect(sys.argv[1]).evaluate({'x': 1})",
-            tapped.host.url,
-        )
-        orphan = claims.result()
-        doomed.kill()
-        doomed.wait()
-        with shmbridge.connect(tapped.host.url) as runner:
-            asked = in_thread(runner.evaluate, {"x": 2})
-            request = host.receive(20)
-            assert request is not None and int(request["x"]) == 2
-            request.reply(22)
-            assert asked.result() == 22
-        orphan.reply(11)
-
-
 def test_the_targets_deadline_is_an_error_of_the_question(
     name: str, tap: Any, in_thread: Any
 ) -> None:

@@ -21,25 +21,6 @@ from shmbridge import (
 from shmbridge._native import lib
 
 
-def test_a_deadline_ends_the_question_and_its_late_answer_is_dropped(joined):
-    go, waiting = threading.Event(), threading.Event()
-
-    def model(request):
-        if request["x"] < 0:
-            waiting.set()
-            go.wait(20)
-        return request["x"]
-
-    host, runner = joined(model)
-    runner.set_deadline(0.2)
-    with pytest.raises(DeadlineError, match=r"0\.2 s"):
-        runner.evaluate({"x": -1})
-    assert waiting.wait(10)
-    runner.set_deadline(20)
-    go.set()
-    assert [runner.evaluate({"x": i}) for i in range(3)] == [0, 1, 2]
-
-
 def test_the_host_says_how_long_its_answers_may_take(serving):
     for options, seconds in ({}, 10), ({"deadline": 60}, 60), ({"deadline": math.inf}, math.inf):
         with connect(serving(lambda request: 1, **options).url) as runner:

@@ -7,10 +7,9 @@ import threading
 
 import pytest
 from support.grpc import ANY, ask_once
-from support.processes import free_port, until
+from support.processes import free_port
 
 from shmbridge import (
-    ClosedError,
     ForkedError,
     Host,
     HostGoneError,
@@ -30,35 +29,6 @@ SERVE = """
         host.serve(model)
 """
 
-ASK = """
-    import sys
-    import shmbridge
-    with shmbridge.connect(sys.argv[1], connect_timeout=20) as runner:
-        print("connected", flush=True)
-        for line in sys.stdin:
-            try:
-                print(runner.evaluate({"x": 1, "hang": int(line)}), flush=True)
-            except shmbridge.ShmbridgeError as error:
-                print(type(error).__name__, flush=True)
-"""
-
-
-def test_a_host_that_closes_says_so(joined):
-    asked = threading.Event()
-
-    def model(request):
-        if request["x"]:
-            asked.set()
-            host.close()
-        return 1
-
-    host, runner = joined(model)
-    runner.evaluate({"x": 0})
-    with pytest.raises((ClosedError, HostGoneError)):
-        runner.evaluate({"x": 1})
-    with pytest.raises((ClosedError, HostGoneError)):
-        runner.evaluate({"x": 0})
-
 
 def test_the_last_advice_arrives_though_the_host_closes_behind_it(urls, in_thread):
     for _ in range(5):
@@ -68,47 +38,6 @@ def test_the_last_advice_arrives_though_the_host_closes_behind_it(urls, in_threa
                 request.reply(7)
                 break
         assert asked.result() == 7
-
-
-def test_a_killed_host_is_noticed_and_the_next_one_is_found(python):
-    port = free_port()
-    first = python(SERVE, f"grpc://127.0.0.1:{port}")
-    url = first.line()
-    with connect(url) as busy, connect(url) as idle:
-        assert busy.evaluate({"x": 1}) == idle.evaluate({"x": 1}) == 1
-        threading.Thread(target=lambda: first.line() and first.kill()).start()
-        with pytest.raises(HostGoneError):
-            busy.evaluate({"x": 1, "hang": 1})
-        with pytest.raises(HostGoneError):
-            idle.evaluate({"x": 1})
-    second = python(SERVE, url)
-    with connect(url, connect_timeout=30) as runner:
-        assert runner.evaluate({"x": 2}) == 2
-    assert second.line() == url
-
-
-def test_a_killed_compiler_leaves_its_channel_to_the_next(serving, python, urls):
-    asked, go = threading.Event(), threading.Event()
-
-    def model(request):
-        if request["hang"]:
-            asked.set()
-            go.wait(20)
-        return 4
-
-    host = serving(model, urls[0], **({} if "role" in urls[0] else {"channels": 1}))
-    worker = python(ASK, urls[1])
-    assert worker.line() == "connected"
-    worker.say("0")
-    assert worker.line() == "4"
-    worker.say("1")
-    assert asked.wait(20)
-    worker.kill()
-    worker.wait()
-    go.set()
-    with connect(urls[1], connect_timeout=30) as runner:
-        assert runner.evaluate({"x": 1, "hang": 0}) == 4
-    until(lambda: host.runners == 0)
 
 
 def test_training_goes_on_when_the_trainer_is_killed_and_another_calls(python):
@@ -202,13 +131,3 @@ def test_in_a_forked_child_runner_and_host_are_the_parents(serving):
             os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert runner.evaluate({"x": 1}) == 1
-
-
-def test_a_compiler_in_c_asks_by_the_embedding(serving, embedding, c_runner):
-    host = serving(lambda request: int(request["x"]))
-    runner = c_runner(host.url, env={**os.environ, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)})
-    runner.do("feature x 5 0", (7).to_bytes(8, "little").hex())
-    assert runner.do("i64") == "0 7"
-    runner.communicate(timeout=20)
-    assert runner.returncode == 0
-    until(lambda: host.runners == 0)

@@ -246,6 +246,20 @@ def test_maps_and_ranks_above_eight_are_refused(path):
         connect(f"onnx://{models.identity(path, T.FLOAT, [1] * 9)}")
 
 
+def test_advice_of_more_than_eight_dims_is_an_error_when_it_comes(path):
+    inputs = [("x", T.FLOAT, [8]), ("dims", T.INT64, ["rank"])]
+    advice = helper.make_tensor_value_info("advice", T.FLOAT, None)
+    file = save(path, [node("Reshape", "x dims", "advice")], inputs, [advice])
+    with connect(f"onnx://{file}") as runner:
+        for rank in (8, 9, 8, 9):
+            features = {"x": X, "dims": np.array([1] * (rank - 1) + [8])}
+            if rank == 8:
+                same(runner.evaluate(features), {"advice": X.reshape(features["dims"])})
+                continue
+            with pytest.raises(ModelError, match='"advice" has 9 dims: expected at most 8'):
+                runner.evaluate(features)
+
+
 def test_files_that_are_no_models(tmp_path):
     with pytest.raises(InvalidError, match="nowhere.onnx: No such file"):
         connect(f"onnx://{tmp_path}/nowhere.onnx")

@@ -175,24 +175,6 @@ def test_compilers_that_hang_before_they_ask_are_late(vector, py):
         steps(env, 1)
 
 
-def test_several_trainers_at_once(new_name, py, corpus):
-    task = py(GOOD)
-    envs = [
-        CompilerVectorEnv(new_name(), 2, actions=10, workers=Workers(task, corpus.sampler(i)))
-        for i in range(3)
-    ]
-    for env in envs:
-        env.reset()
-    for _ in range(3):
-        for env in envs:
-            env.send(np.zeros(2, int))
-        for env in envs:
-            env.receive()
-    for env in envs:
-        env.close()
-        assert env._stepping.workers.counts["ok"] == 2
-
-
 def test_a_forked_child_touches_nothing_and_starts_no_compilers(vector, py):
     env, workers = vector(py(GOOD))
     env.reset()
