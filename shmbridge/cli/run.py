@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -23,13 +22,9 @@ from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.child import FORWARDED
 from shmbridge.cli._run.pipes import Pipes
-from shmbridge.cli._run.policy import Policy
-from shmbridge.cli._text import Lines, one_line
+from shmbridge.cli._run.policy import Policy, load_policy
+from shmbridge.cli._text import one_line
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
-
-# Numpy takes longer to import than a small file to compile: only what loads a policy has it.
-if TYPE_CHECKING:
-    from shmbridge._host.service import Model
 
 
 def beware_of_cache(words: list[str]) -> None:
@@ -47,19 +42,6 @@ def beware_of_cache(words: list[str]) -> None:
         )
         if name == "ccache" and "-E" in words:
             raise SystemExit(1)
-
-
-def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model:
-    """The policy, in its own process."""
-    # Without -v the summary counts errors: a build's output shows no traceback.
-    handler = logging.StreamHandler() if verbose else logging.NullHandler()
-    handler.setFormatter(Lines(verbose))
-    logging.getLogger("shmbridge").addHandler(handler)
-    from shmbridge._host.onnx import OnnxModel
-    from shmbridge.cli._model import load_python
-
-    model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
-    return lambda request: compilers.rounded(model(request))
 
 
 @dataclass(frozen=True)

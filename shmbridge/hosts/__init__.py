@@ -8,7 +8,6 @@ differ only in the conversion of bytes to requests, which the C core does.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import stat
@@ -153,14 +152,12 @@ class PipeBackedHost(Host):
             inodes = [_inode(path) for path in pair]
             words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
             status = lib.shmb_pipe_server_add(self._server, *words, limit, self._connect())
-            text = self._why()
-            gone = status == lib.SHMB_SYSTEM and text.endswith(os.strerror(errno.ENOENT))
-            if gone or None in inodes or inodes != [_inode(path) for path in pair]:
+            if None in inodes or inodes != [_inode(path) for path in pair]:
                 raise InUseError(
                     f"another host has removed {line.path}.in and .out just now: try again"
                 )
             if status:
-                raise_status(status, text)
+                raise_status(status, self._why())
         except BaseException as error:
             # Else they are the live host's now.
             if not (isinstance(error, InUseError) and pair[1].exists()):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from support.run import CONNECT, PYTHON, SHMBRIDGE
+from support.run import CONNECT, SHMBRIDGE
 
 ASKED = 'echo "asking 0 0 0 inline" >> $SHMBRIDGE_LLVM_REPORT'
 ADVISED = 'echo "inline 2 0 0 " >> $SHMBRIDGE_LLVM_REPORT'
@@ -18,14 +18,14 @@ STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SI
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
-@pytest.fixture(params=[SHMBRIDGE, PYTHON], ids=["native", "python"])
-def run(request, compiler, tmp_path):
+@pytest.fixture
+def run(compiler, tmp_path):
     """run(script, *options, plain=0): how a run ended whose compiler does that when it asks, and
     else prints "plain" and ends with that status."""
 
     def go(script, *options, plain=0, words=("-c", "a.c"), **more):
         program = compiler(PLAINLY % plain + script)
-        command = [request.param, "run", "--llvm", "inline", *CONNECT, *options, "--", program]
+        command = [SHMBRIDGE, "run", "--llvm", "inline", *CONNECT, *options, "--", program]
         more = {"capture_output": True, **more}
         done = subprocess.run([*command, *words], cwd=tmp_path, text=True, timeout=60, **more)
         return done.returncode, done.stdout, done.stderr
@@ -120,14 +120,14 @@ def test_grandchild_that_keeps_the_output_open_is_not_waited_for(run):
 LACKS = 'echo "inline 1 1 17 no" >> $SHMBRIDGE_LLVM_REPORT; exit 1'
 
 
-@pytest.fixture(params=[SHMBRIDGE, PYTHON], ids=["native", "python"])
-def shell(request, compiler, tmp_path):
+@pytest.fixture
+def shell(compiler, tmp_path):
     """shell(line): what bash says of a line in which "clang" prints and copies its last file, and
     gets no advice."""
     program = compiler(
         f"for file; do :; done; cat ${{file#-o}}; test -z $SHMBRIDGE_LLVM_URL || {{ {LACKS}; }}"
     )
-    words = [request.param, "run", "--llvm", "inline", *CONNECT, "--", program]
+    words = [SHMBRIDGE, "run", "--llvm", "inline", *CONNECT, "--", program]
 
     def go(line):
         line = line.replace("clang", shlex.join(map(str, words)))

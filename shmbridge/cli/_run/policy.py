@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmbridge._bridge import segment
+from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.cli._run.child import GRACE, Child
+from shmbridge.cli._text import Lines
 from shmbridge.errors import printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
@@ -94,3 +97,16 @@ def open_log(path: Path) -> LogWriter:
     return LogWriter(
         path, warn=lambda text: click.echo(printable(f"shmbridge: {path}: {text}"), err=True)
     )
+
+
+def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model:
+    """The policy, in its own process."""
+    # Without -v the summary counts errors: a build's output shows no traceback.
+    handler = logging.StreamHandler() if verbose else logging.NullHandler()
+    handler.setFormatter(Lines(verbose))
+    logging.getLogger("shmbridge").addHandler(handler)
+    from shmbridge._host.onnx import OnnxModel
+    from shmbridge.cli._model import load_python
+
+    model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
+    return lambda request: compilers.rounded(model(request))
