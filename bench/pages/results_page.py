@@ -31,32 +31,19 @@ def inline(found: Found) -> list[str]:
     plain = found["ways"][0]
     rows = []
     for way in found["ways"]:
-        row = [
-            f"`{way['way']}`",
-            f"{span(way['seconds'])} s",
-            span(per(way["seconds"], plain["seconds"])),
-        ]
-        row += [f"{statistics.median(way[of]):.2f} s" for of in ("cpu_seconds", "host_cpu_seconds")]
+        row = [f"`{way['way']}`", span(per(way["seconds"], plain["seconds"]))]
+        row.append(f"{statistics.median(way['host_cpu_seconds']):.2f} s")
         if rounds := way["question_us"]:
-            times = [span([each[name] for each in rounds]) for name in ("p50", "p99")]
-            row += [span(way["us_per_question_over_aot"]), *times]
-        rows.append(row + ["-"] * (8 - len(row)))
+            p99 = span([each["p99"] for each in rounds])
+            row += [span(way["us_per_question_over_aot"]), p99]
+        rows.append(row + ["-"] * (5 - len(row)))
     same = sum(pair["identical"] for pair in found["pairs"])
     text = (
         f"{found['decisions']} decisions, {found['rounds']} rounds. Equal decisions: in {same} of "
     )
     text += f"{len(found['pairs'])} pairs of URLs. Distinct objects: {found['different_objects']}. "
     text += f"Bytes of an object: {found['ways'][1]['bytes']}; `plain`: {plain['bytes']}."
-    head = [
-        "",
-        "time",
-        "time / plain",
-        "compiler's CPU",
-        "host's CPU",
-        "µs a question over `aot`",
-        "median",
-        "p99",
-    ]
+    head = ["", "time / plain", "host's CPU", "µs a question over `aot`", "p99, µs"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
@@ -121,14 +108,11 @@ def compilation(found: Found) -> list[str]:
     situations = [each for each in found["situations"] if not each["loops"]]
     head, rows = ["µs a question over `aot://`"], [[name] for name in WAYS.values()]
     for each in situations:
-        figures, more = each["figures"], ["p99", "host's CPU"] if each["jobs"] == 1 else []
-        head += [f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}", *more, "time / `aot`"]
+        figures = each["figures"]
+        head.append(f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}; time / `aot`")
         for way, row in zip(WAYS, rows, strict=True):
-            if its := figures.get(way):
-                details = [short(its[name][1]) for name in ("p99", "host") if more]
-                row += [middle(its, "over aot"), *details, f"{its['wall / aot'][1]:.2f}"]
-            else:
-                row += ["-"] * (2 + len(more))
+            its = figures.get(way)
+            row.append(f"{middle(its, 'over aot')}; {its['wall / aot'][1]:.2f}" if its else "-")
     counts = ", ".join(str(each["alternations"]) for each in situations)
     text = f"Medians of {counts} alternations; brackets: quartiles. {conditions(found)}"
     return [*caption(text), *table(head, [row for row in rows if set(row[1:]) != {"-"}])]
