@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 # What each way to end a process gets: seconds for the question under way, since the compiler's
 # next one finds no host anyway; for everything else; for the kernel.
 SECONDS = 1.0, 3.0, 3.0
-LOOK, FIRST_LOOK = 0.05, 0.001  # seconds between two looks at a process
+FIRST_LOOK, LOOK = 0.001, 0.01  # seconds between two looks at a process
 
 
 def end(
