@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,13 @@ import click
 from shmbridge._bridge.segment import bridge_name
 from shmbridge._host.batch import Batch
 from shmbridge._host.host import Host
-from shmbridge._host.onnx import OnnxModel
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
-from shmbridge._runner.runner import connect, handle_of
+from shmbridge._runner.runner import handle_of
 from shmbridge._urls.options import HostOptions, split
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
-from shmbridge.cli._model import load_python
+from shmbridge.cli._model import OnnxModel, load_python
 from shmbridge.cli._option_types import (
     EXISTING_FILE,
     FILE,
@@ -39,7 +37,6 @@ from shmbridge.cli._option_types import (
 from shmbridge.cli._signals import handle, until_signal
 from shmbridge.cli._text import Lines
 from shmbridge.cli._workers import WorkerHost, become_worker
-from shmbridge.errors import ShmbridgeError
 from shmbridge.hosts.llvm import LlvmHost
 
 
@@ -94,8 +91,7 @@ def log_to_stdout(verbose: bool) -> None:
 def _inputs_and_calls(host: Host, model: Model, name: str) -> Iterator[str]:
     """The model's inputs, and how compilers ask the host at `name`."""
     if isinstance(model, OnnxModel):
-        yield f"expects {model.expects}"
-        yield f"advises {', '.join(map(str, model.outputs))}"
+        yield f"expects {', '.join(map(str, model.inputs.values()))}"
     if isinstance(host, LlvmHost):
         yield f"clang   {' '.join(host.flags('clang', *host.decisions or ['inline']))}"
     elif not host.url.startswith("grpc:"):
@@ -196,7 +192,7 @@ class Options:
         """The model."""
         if self.onnx is None:
             return load_python(str(self.function))
-        model = OnnxModel(self.onnx, self.threads, self.batched)
+        model = OnnxModel(self.onnx, self.threads)
         if self.batched:
             model.check_batch(self.max_batch)
         return model
@@ -212,17 +208,14 @@ def _introduction(host: Host, model: Model, options: Options, end: str) -> Itera
 
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
-    with ExitStack() as stack:
-        if options.onnx and not (options.batched or options.record):
-            with suppress(ShmbridgeError):  # then Python's answers all
-                url = f"onnx://{options.onnx.resolve()}?threads={options.threads}"
-                runner = stack.enter_context(connect(url))
-                host.answer_by(handle_of(runner), service.answered)
-        batches = host.batches(options.max_batch, options.max_wait)
-        for question in batches if options.batched else host:
-            service.answer(question)
-            if service.stopping:
-                break
+    model = service.model
+    if isinstance(model, OnnxModel) and not (options.batched or options.record):
+        host.answer_by(handle_of(model.runner), service.answered)
+    batches = host.batches(options.max_batch, options.max_wait)
+    for question in batches if options.batched else host:
+        service.answer(question)
+        if service.stopping:
+            break
 
 
 @click.command()

@@ -117,7 +117,7 @@ def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     (["n", "--python", "models"], "MODULE:FUNCTION"),
     (["n", "--python", "models:nothing"], "has no attribute 'nothing'"),
     (["n", "--python", "models:total", "--record", "nowhere/log"], "No such file or directory"),
-    (["n", "--onnx", "models.py"], "expected a model that ONNX Runtime can load"),
+    (["n", "--onnx", "models.py"], "models.py: Load model from"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
 ])  # fmt: skip
 def test_serve_says_in_one_line_why_it_cannot(where, arguments, message):
