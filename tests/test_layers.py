@@ -29,16 +29,55 @@ ROOMS = [
     "_host",
     "_runner",
     "rl",
-    "training",
-    "_tune",
     "shmbridge",
     "hosts",
+    "training",
+    "_tune",
+    "_episodes",
     "envs",
     "_compile",
     "_embedding",
     "demo",
     "cli",
 ]
+# Rooms that are programs over the others: they import what the reference lists, as a user would.
+PROGRAMS = ["training", "_tune", "envs", "_compile", "cli"]
+# What else they import, and why no user does.
+INTERNAL = {
+    "training": {
+        "_jobs.supervised": "compilers under limits, which scores and compile run, too",
+        "_llvm": "the flags that make an unmodified compiler ask",
+        "_runner.urls.with_options": "options in a URL's text",
+        "_host.batch.rows_of": "advice by row, as a batch replies with it",
+        "_values.agreement": "the one comparer of two models",
+    },
+    "_tune": {},
+    "envs": {"_episodes": "the arrays of all compilers, which C fills"},
+    "_compile": {
+        "_config": "what `shmbridge config` prints",
+        "_jobs.supervised": "as training",
+        "_native.lib": "the numbers of dtypes",
+        "_values.agreement": "as training",
+    },
+    "cli": {
+        "_bridge": "what ls, inspect, gc and stop look at",
+        "_compile": "the command's own",
+        "_config": "the command's own",
+        "_embedding": "the command's own",
+        "_tune": "the command's own",
+        "demo": "the command's own",
+        "_host": "a service that counts, records and shares its name",
+        "_jobs.supervisor": "what gc removes, and how a worker ends with its parent",
+        "_llvm": "the flags that make an unmodified compiler ask",
+        "_native": "numbers of the C core",
+        "_runner": "a model that C asks without Python",
+        "_urls": "options in a URL's text",
+        "_values.tensor.Array": "a type",
+        "hosts._relay": "what relay and record run",
+        "runners.python.load": "MODULE:FUNCTION, as python:// has it",
+    },
+}
+TEXT = {f"errors.{name}" for name in ("error_text", "printable", "raise_status", "undone_by")}
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")
@@ -95,6 +134,45 @@ def test_what_is_public_is_in_the_reference():
     shown = set(re.findall(r"^\.\. auto\w+:: shmbridge\.([a-z]+)\b", page, re.MULTILINE))
     public = {room for room in ROOMS if not room.startswith("_")} - {"shmbridge", "demo", "cli"}
     assert public == shown - {"connect"}
+
+
+def imported(file):
+    """Every name that a file imports from the package, in full: "training.scores.Score"."""
+    trees = ast.walk(ast.parse(file.read_text()))
+    for node in trees:
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "shmbridge":
+            yield from (short(f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (short(a.name) for a in node.names if a.name.startswith("shmbridge."))
+
+
+def is_public(name):
+    """Is it in the reference, by itself or in a module that is shown whole?"""
+    page = (ROOT / "docs" / "reference-python.md").read_text()
+    shown = set(re.findall(r"^\.\. auto\w+:: shmbridge\.(\S+)", page, re.MULTILINE))
+    room, _, own = name.rpartition(".")
+    return name in shown | TEXT or (room in shown and not own.startswith("_"))
+
+
+def beyond_the_reference(room):
+    """What a room's files import that is neither public nor its own."""
+    found = set()
+    for module, file in MODULES.items():
+        if short(module).split(".")[0] == room:
+            names = set(imported(file))
+            found |= {name for name in names if name.split(".")[0] != room and not is_public(name)}
+    return found
+
+
+@pytest.mark.parametrize("room", PROGRAMS)
+def test_programs_import_what_the_reference_lists(room):
+    found = beyond_the_reference(room)
+    used = {
+        each: [name for name in found if f"{name}.".startswith(f"{each}.")]
+        for each in INTERNAL[room]
+    }
+    assert found - {name for names in used.values() for name in names} == set()
+    assert [each for each, names in used.items() if not names] == []
 
 
 def test_no_import_points_up():

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge import open_hosts
+from shmbridge._bridge import open_hosts, overview, segment
 from shmbridge._jobs.supervisor import WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._native import ffi
-from shmbridge.errors import ShmbridgeError
+from shmbridge.errors import NoHostError, ShmbridgeError
 
 LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the supervisor to start, on a busy machine
@@ -60,7 +60,7 @@ class SupervisedProcess:
         stdout: Keep its stdout, in `output`.
         seconds: Time limit, without waiting for a host of this process.
         memory: Limit of the bytes that all its processes use together.
-        bridge: The name of the bridge where it asks, under `label`. "": none.
+        url: Where it asks, under `label`. "": nowhere.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class SupervisedProcess:
         stdout: bool = False,
         seconds: float = 60.0,
         memory: int = MEMORY,
-        bridge: str = "",
+        url: str = "",
         label: str = "",
     ) -> None:
+        bridge = _bridge_at(url)
         self._control, its_control = socket.socketpair()
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
         self._read = b""
@@ -195,6 +196,19 @@ class SupervisedProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bridge_at(url: str) -> str:
+    """The name of the bridge at a URL; "" where its scheme has none that others can look at.
+    Errors: NoHostError."""
+    if not url.startswith("shm://"):
+        return ""
+    url = url.partition("?")[0]
+    name = segment.bridge_name(url)
+    there = overview.bridge(name)
+    if there is None or not there.alive:
+        raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
+    return name
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:

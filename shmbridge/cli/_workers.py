@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
+from shmbridge import Host
 from shmbridge._bridge import segment
-from shmbridge._host.host import Host
 from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli import _processes

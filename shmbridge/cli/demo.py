@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from shmbridge import _config
-from shmbridge._host.host import Host
+from shmbridge import Host, _config
 from shmbridge.cli._signals import handle
 from shmbridge.demo.model import advise
 from shmbridge.training.scores import text_size

@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 
+from shmbridge import Batch, Host
 from shmbridge._bridge.segment import bridge_name
-from shmbridge._host.batch import Batch
-from shmbridge._host.host import Host
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import handle_of

@@ -10,8 +10,8 @@ Several compilers at once: `CompilerVectorEnv`. It needs Gymnasium: pip install 
 
 from __future__ import annotations
 
+from shmbridge._episodes.pool import CompilerPool
 from shmbridge.envs._compiler_env import CompilerEnv
-from shmbridge.envs._pool import CompilerPool
 from shmbridge.envs._vector_env import CompilerVectorEnv
 
 __all__ = ["CompilerEnv", "CompilerVectorEnv", "CompilerPool"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._host.host import Host
-from shmbridge.envs._pool import CompilerPool
+from shmbridge import Host
+from shmbridge._episodes.pool import CompilerPool
 from shmbridge.envs._vector_env import CompilerVectorEnv
 from shmbridge.errors import InvalidError
 from shmbridge.training import Workers

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._host.host import Host
+from shmbridge import Host
+from shmbridge._episodes.pool import CompilerPool
+from shmbridge._episodes.stepping import Stepping
 from shmbridge.envs import _spaces
-from shmbridge.envs._pool import CompilerPool
-from shmbridge.envs._stepping import Stepping
 from shmbridge.errors import InvalidError
 from shmbridge.training import Workers
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._host.host import Host
+from shmbridge import Host
+from shmbridge._episodes.pool import CompilerPool
 from shmbridge.envs import CompilerEnv, _spaces
-from shmbridge.envs._pool import CompilerPool
 from shmbridge.errors import InvalidError
 
 try:

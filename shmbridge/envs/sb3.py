@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._host.host import Host
+from shmbridge import Host
+from shmbridge._episodes.pool import CompilerPool
 from shmbridge.envs import CompilerVectorEnv
-from shmbridge.envs._pool import CompilerPool
 from shmbridge.errors import UnsupportedError
 from shmbridge.training import Progress
 

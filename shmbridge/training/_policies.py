@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._host.batch import Batch
+from shmbridge import Batch
 from shmbridge.errors import InvalidError
 from shmbridge.training._corpus import Corpus, Module
 from shmbridge.training._progress import Progress

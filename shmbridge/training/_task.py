@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from shmbridge._bridge import overview, segment
 from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
 from shmbridge._runner.urls import with_options
-from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
+from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._baselines import Baselines
 from shmbridge.training._compilation import SENT, Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
@@ -212,7 +211,7 @@ class Task:
             stdout=not any("{output}" in word for word in self.words),
             seconds=self.seconds,
             memory=self.memory,
-            bridge=_bridge_at(known) if known else "",
+            url=known or "",
             label=label,
         )
         line = self._again(supervised.quoted(again, folder), module, known)
@@ -326,15 +325,3 @@ class Compilations:
         self.end()
         for compilation in list(self._running):
             compilation.close()
-
-
-def _bridge_at(url: str) -> str:
-    """The name of the bridge at a URL; "" where its scheme has none that others can look at."""
-    if not url.startswith("shm://"):
-        return ""
-    url = url.partition("?")[0]
-    name = segment.bridge_name(url)
-    there = overview.bridge(name)
-    if there is None or not there.alive:
-        raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")
-    return name

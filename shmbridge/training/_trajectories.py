@@ -20,18 +20,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge._host.batch import Batch, rows_of
-from shmbridge._host.host import Host
-from shmbridge._host.request import by_name
-from shmbridge._native import lib
-from shmbridge._values.tensor import Array, Ragged
+from shmbridge import Batch, Host, Ragged
+from shmbridge._host.batch import rows_of
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._compilation import Outcome, OutcomeKind, label_of, warn_of_threads
 from shmbridge.training._corpus import Module
 from shmbridge.training._progress import Progress
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
+Array: TypeAlias = npt.NDArray[Any]
 Policy: TypeAlias = Callable[[Batch], Any]
+
+MAX_CHANNELS = 256  # of a `Host`
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Collection:
         with ExitStack() as stack:
             self._pool = stack.enter_context(ThreadPoolExecutor(self._workers, "compilations"))
             # Twice: a compiler may come before the one whose place it takes has left.
-            channels = {"channels": min(lib.MAX_CHANNELS, 2 * questions)}
+            channels = {"channels": min(MAX_CHANNELS, 2 * questions)}
             self._host = stack.enter_context(Host(name, **{**channels, **options}))
             stack.enter_context(self._host.start(self._answer, max_batch=max(2, questions)))
             stack.callback(self._compilations.end)
@@ -282,7 +282,8 @@ class Collection:
         features = {name: copy.copy(each) for name, each in batch.items()} if self._keep else {}
         answer = self._policy(batch, rows)
         pair = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)
-        advice, extras = (by_name(answer[0]), answer[1]) if pair else (by_name(answer), {})
+        advice, extras = answer if pair else (answer, {})
+        advice = dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
         if self._keep:
             values = {
                 "features": features,
@@ -293,7 +294,7 @@ class Collection:
             for i, each in enumerate(compiled):
                 if each is not None:
                     each.steps.setdefault((decisions[i], *features), []).append((values, i))
-        return dict(advice)
+        return advice
 
 
 def _rows(values: Mapping[str, Any], batch: Batch) -> dict[str, Any]:

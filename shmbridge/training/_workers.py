@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge._bridge import overview
-from shmbridge._bridge.segment import bridge_name
 from shmbridge.errors import InvalidError
 from shmbridge.training._compilation import (
     Compilation,
@@ -48,7 +46,7 @@ class Workers:
         self.task, self.counts = task, Counter[str]()
         self._reward = reward
         self._sampler = sampler
-        self._url, self._channels = "", 0  # the host's, if compilers may start ahead
+        self._url, self._channels = "", 0  # the host's
         self._numbers = itertools.count()
         self._samplers: dict[int, Sampler] = {}  # of environments that a seed was given for
         self._running: dict[int, _Worker] = {}  # by environment
@@ -56,20 +54,15 @@ class Workers:
         self._owed: dict[int, Module] = {}  # the next ones of environments
         self._labels: dict[str, _Worker] = {}  # of those, the ones that nobody has ended
 
-    def open(self, url: str, ahead: bool = False) -> None:
+    def open(self, url: str, channels: int = 0) -> None:
         """Sets the URL that compilers ask.
 
         Args:
             url: The host's URL.
-            ahead: Whether compilers may start early. Then the receiver keeps a first question until
-                begin() returns its label.
+            channels: How many channels the host has, if compilers may start early. Then the
+                receiver keeps a first question until begin() returns its label.
         """
-        bridge = (
-            url.startswith("shm://")
-            and ahead
-            and overview.bridge(bridge_name(url.partition("?")[0]))
-        )
-        self._url, self._channels = url, len(bridge.channels) if bridge else 0
+        self._url, self._channels = url, channels
 
     def begin(
         self, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None

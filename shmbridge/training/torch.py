@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge._runner.runner import connect
+from shmbridge import connect
 from shmbridge._values.agreement import difference
 from shmbridge.errors import InvalidError
 from shmbridge.training._files import write_whole

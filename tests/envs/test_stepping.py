@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shmbridge import ShmbridgeError, _fastpath, connect
+from shmbridge._episodes.pool import Channels
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
-from shmbridge.envs._pool import Channels
 from shmbridge.rl import Agent, Environment, drive
 
 BOUND = 20

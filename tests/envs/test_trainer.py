@@ -23,7 +23,8 @@ from shmbridge import (
     _config,
     connect,
 )
-from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv, _stepping
+from shmbridge._episodes import stepping
+from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
@@ -152,7 +153,7 @@ def test_a_compiler_that_asks_for_advice_alone_has_one_episode_until_it_leaves(n
 
 
 def test_a_reset_without_a_timeout_ends_where_no_compiler_is_connected(name, monkeypatch):
-    monkeypatch.setattr(_stepping, "NOBODY", 0.3)
+    monkeypatch.setattr(stepping, "NOBODY", 0.3)
     with (
         contextlib.closing(CompilerEnv(name)) as env,
         pytest.raises(DeadlineError, match="no compiler has been connected"),

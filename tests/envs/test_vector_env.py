@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.environments import ENDLESS, Corridor, Masked, Plain, Spoken
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, MismatchError, _config, connect
+from shmbridge._episodes.episode import LEFT, NEXT
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
-from shmbridge.envs._episode import LEFT, NEXT
 from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait

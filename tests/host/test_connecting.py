@@ -14,8 +14,8 @@ from shmbridge import (
     UnsupportedError,
     connect,
 )
+from shmbridge._episodes.pool import CompilerPool
 from shmbridge._native import lib
-from shmbridge.envs._pool import CompilerPool
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 

@@ -45,7 +45,7 @@ class GymWorkers:
     def drive(self, runner, seed, options):
         drive(Gym(self.make(), seed), Agent(runner), self.max_steps)
 
-    def open(self, url, ahead=False):
+    def open(self, url, channels=0):
         self.url = url
 
     channels = 1

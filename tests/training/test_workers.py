@@ -27,7 +27,7 @@ def opened(name, corpus):
         host = Host(name, channels=channels)
         workers = Workers(task, corpus.sampler(1))
         made.extend((workers, host))
-        workers.open(host.url, ahead)
+        workers.open(host.url, channels if ahead else 0)
         return host, workers
 
     yield make

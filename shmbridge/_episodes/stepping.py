@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from shmbridge import Host
+from shmbridge._episodes.episode import Episode
+from shmbridge._episodes.pool import CompilerPool
+from shmbridge._episodes.rows import Rows
 from shmbridge._fastpath import BEGINS, OPEN
-from shmbridge._host.host import Host
 from shmbridge._host.receiving import SLICE_NS
-from shmbridge.envs._episode import Episode
-from shmbridge.envs._pool import CompilerPool
-from shmbridge.envs._rows import Rows
 from shmbridge.errors import DeadlineError, InvalidError, undone_by
 from shmbridge.training import Workers
 

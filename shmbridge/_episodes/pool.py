@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shmbridge._host.host import Host
-from shmbridge._host.request import Request, channel_of, lay_down
+from shmbridge import Host, Request
+from shmbridge._host.request import channel_of, lay_down
 from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
 from shmbridge.training import Workers
 
@@ -40,7 +40,7 @@ class CompilerPool:
         self._channels = Channels(self.host, workers)
         if workers is not None:
             try:
-                workers.open(self.host.url, ahead=True)
+                workers.open(self.host.url, self._channels.keys.channels)
             except BaseException:
                 self.close()
                 raise

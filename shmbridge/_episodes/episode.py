@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shmbridge import Ragged, Request
+from shmbridge._episodes.pool import Channels
+from shmbridge._episodes.rows import Rows
 from shmbridge._fastpath import (
     ADVICE_ALONE,
     ANOTHER,
@@ -19,11 +22,8 @@ from shmbridge._fastpath import (
     UNKNOWN,
     WRONG,
 )
-from shmbridge._host.request import Request, lay_down
+from shmbridge._host.request import lay_down
 from shmbridge._values import tensor
-from shmbridge._values.tensor import Ragged
-from shmbridge.envs._pool import Channels
-from shmbridge.envs._rows import Rows
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
 from shmbridge.training import Workers
 

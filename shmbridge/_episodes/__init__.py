@@ -1,0 +1,1 @@
+"""The episodes of n compilers in arrays, which C steps."""
