@@ -1,4 +1,4 @@
-"""Compares a compiled model with the original, on random inputs or the user's."""
+"""Compares a compiled model with the original, on random inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import shmbridge
-from shmbridge._compile.questions import Inputs, dtype_of, questions
+from shmbridge._compile.questions import Inputs, questions
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
 from shmbridge._values.agreement import Difference, difference
@@ -29,13 +29,13 @@ SECONDS, ENOUGH, BYTES = 60, 20, 4 << 30
 RESERVED = 4 << 30  # bytes of addresses that a runner takes for its request
 # inputs that the original may refuse before we give up, since an integer may be an index
 REFUSED = 20
-OWN_INPUTS = "--check-inputs FILE.npz asks it inputs of yours"
+OWN_INPUTS = "if compilers ask other inputs, ask both models yours: onnx:// and aot://"
 
 
-def check(built: Built, library: Path, given: Sequence[Inputs] = (), seed: int = 0) -> str:
+def check(built: Built, library: Path, seed: int = 0) -> str:
     """The verdict, in words: exact, within tolerance, or not checked. Errors: CompileError when the
     model differs."""
-    ask = partial(_check, built, library, given, seed)
+    ask = partial(_check, built, library, seed)
     return _limited(ask) if built.separate else ask()
 
 
@@ -75,13 +75,10 @@ def _limited(work: Callable[[], str]) -> str:
     return said[1:]
 
 
-def _check(built: Built, library: Path, given: Sequence[Inputs], seed: int) -> str:
+def _check(built: Built, library: Path, seed: int) -> str:
     weights = f"?weights={built.weights}" if built.weights else ""
     with shmbridge.connect(f"aot://{library}{weights}") as runner:
         try:
-            if given:
-                own = [partial(tuple, arrays) for arrays in given]
-                return _compare(built, runner, own, "given").verdict(built)
             return _random_check(built, runner, seed)
         except CompileError as error:
             raise CompileError(
@@ -91,18 +88,18 @@ def _check(built: Built, library: Path, given: Sequence[Inputs], seed: int) -> s
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        found = _compare(built, runner, questions(built, seed), "random")
+        found = _compare(built, runner, questions(built, seed))
         return f"{found.verdict(built)}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            found = _compare(built, runner, questions(built, seed, np.abs), "random")
+            found = _compare(built, runner, questions(built, seed, np.abs))
         except CompileError:
             raise error from None
         return (
-            f"{found.verdict(built)}\n  none of them negative; on negative ones, {error}: if the "
-            f"compiler asks such, {OWN_INPUTS}"
+            f"{found.verdict(built)}\n  none of them negative; on negative ones, {error}\n"
+            f"  {OWN_INPUTS}"
         )
 
 
@@ -112,7 +109,7 @@ def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         return ""
     asked = questions(built, seed, partial(_some_nan, np.random.default_rng(seed)))
     try:
-        found = _compare(built, runner, asked, "random", NAN_ROUNDS)
+        found = _compare(built, runner, asked, NAN_ROUNDS)
     except CompileError as error:
         return f"\n  where inputs are NaN, {error}"
     return "\n  the same where inputs are NaN" if found.asked else ""
@@ -124,52 +121,10 @@ def _some_nan(rng: np.random.Generator, array: Any) -> Any:
     return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
 
 
-def load_inputs(file: Path, ports: Sequence[Port]) -> list[Inputs]:
-    """Questions from an .npz: an array for each input's name, of the input's shape, or with an
-    additional first dim for several questions. Errors: CompileError."""
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    # TypeError: an .npy has one array without a name.
-    except (OSError, ValueError, TypeError) as error:
-        raise CompileError(
-            f"{file}: expected arrays from numpy.savez(FILE, NAME=ARRAY, …): {error}"
-        ) from error
-    columns = [_column(file, port, found.pop(port.name, None)) for port in ports]
-    if found:
-        raise CompileError(
-            f"{file}: expected only the model's inputs ({', '.join(map(str, ports))}), found "
-            f"also {', '.join(found)}"
-        )
-    counts = {len(column) for column in columns}
-    if len(counts) != 1 or counts == {0}:
-        raise CompileError(
-            f"{file}: expected the same number of questions, at least one, for every input, found "
-            f"{sorted(counts)}"
-        )
-    return list(zip(*columns, strict=True))
-
-
-def _column(file: Path, port: Port, value: Any) -> Any:
-    """One input's arrays, for each of the questions."""
-    # As numpy stores it.
-    if value is not None and port.dtype == "bfloat16" and value.dtype == np.dtype("V2"):
-        value = value.view(dtype_of(port))
-    if value is not None and value.dtype == dtype_of(port):
-        for many in (value[None], value):
-            if many.ndim == len(port.dims) + 1 and all(
-                n in (-1, m) for n, m in zip(port.dims, many.shape[1:], strict=True)
-            ):
-                return many
-    what = "nothing" if value is None else f"{value.dtype}{list(value.shape)}"
-    raise CompileError(f"{file}: expected {port}, or with one more dim in front, found {what}")
-
-
 @dataclass
 class _Comparison:
     """What was asked, and the greatest difference."""
 
-    kind: str
     asked: int = 0
     refused: int = 0
     stopped: int = 0  # where the library alone fails, and says so
@@ -191,13 +146,12 @@ class _Comparison:
         if not self.asked:
             return (
                 f"not checked: {built.runtime} and the library take none of "
-                f"{self.refused + self.stopped} {self.kind} inputs: "
-                f"{self.why}"
+                f"{self.refused + self.stopped} random inputs: {self.why}"
             )
         shown = ", ".join(
             f"{name} {_number(low)} to {_number(high)}" for name, (low, high) in self.ranges.items()
         )
-        tried = f"{self.asked} {self.kind} inputs{f' ({shown})' if shown else ''}"
+        tried = f"{self.asked} random inputs{f' ({shown})' if shown else ''}"
         if self.refused:
             tried += f"; {built.runtime} rejected {self.refused} more"
         if self.stopped:
@@ -218,22 +172,17 @@ def _compare(
     built: Built,
     runner: shmbridge.Runner,
     asked: Iterable[Callable[[], Inputs]],
-    kind: str,
     rounds: int = ROUNDS,
 ) -> _Comparison:
     """Asks both. Errors: CompileError at the first answer that differs."""
-    found, until = _Comparison(kind), time.monotonic() + ENOUGH
+    found, until = _Comparison(), time.monotonic() + ENOUGH
     for question in asked:
-        if kind == "random" and (found.asked == rounds or time.monotonic() > until):
+        if found.asked == rounds or time.monotonic() > until:
             break
         try:
             arrays = [np.asarray(array) for array in question()]
             expected = built.reference(arrays)
         except Exception as error:  # whatever another runtime raises; MemoryError
-            if kind == "given":
-                raise CompileError(
-                    f"{built.runtime} does not take the given inputs: {error}"
-                ) from error
             found.refused += 1
             found.why = found.why or str(error) or type(error).__name__
             if found.refused >= REFUSED:

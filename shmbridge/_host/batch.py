@@ -100,14 +100,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         self._arrays[name] = array
         return array
 
-    def gather(self, name: str) -> Array:
-        """The tensor of all requests as a new C-contiguous array, as ONNX Runtime requires.
-
-        Args:
-            name: The feature's name.
-        """
-        return self._gathered(self._location(name))
-
     def _location(self, name: str) -> FieldLocation:
         return self.requests[0]._place(name)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from shmbridge._native import ffi, lib
-from shmbridge.cli._option_types import EXISTING_FILE, FILE, argument, option, takes
+from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._signals import handle
 from shmbridge.errors import printable
 
@@ -95,12 +95,6 @@ class Options:
     signature: str | None = option(
         "The signature of a SavedModel.  [default: serving_default]", metavar="KEY"
     )
-    check_inputs: Path | None = option(
-        "Compare the result with MODEL on these inputs instead of random ones: numpy.savez(FILE, "
-        "NAME=ARRAY, …). Each array has its input's shape, or an additional first dim for several "
-        "questions.",
-        type=EXISTING_FILE,
-    )
     no_check: bool = option("Do not compare the result with MODEL.")
     keep: Path | None = option(
         "Keep the generated files in DIR.",
@@ -124,10 +118,6 @@ class Options:
             raise click.UsageError("expected -o FILE")
         if self.signature and self.kind != "tensorflow":
             raise click.UsageError("--signature applies only to SavedModels: omit it")
-        if self.check_inputs and (self.no_check or not self.output):
-            raise click.UsageError(
-                "--check-inputs checks the library of -o: pass -o FILE, and omit --no-check"
-            )
         for file in filter(None, (self.output, self.weights)):
             check_writable(file, self.model)
         if self.output and self.weights and self.output.absolute() == self.weights.absolute():
@@ -186,7 +176,7 @@ def compile(options: Options) -> None:
 
 def build(options: Options, folder: str) -> None:
     """Builds in the folder, and moves the results into place."""
-    from shmbridge._compile.check import check, load_inputs
+    from shmbridge._compile.check import check
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
     where = options.model.absolute(), Path(folder), bool(options.weights)
@@ -196,11 +186,9 @@ def build(options: Options, folder: str) -> None:
     try:
         built = import_module(f"shmbridge._compile.{options.kind}").build(job)
         if options.output:
-            file = options.check_inputs
-            inputs = load_inputs(file, built.inputs) if file else ()
             library = job.link(built)
             if not options.no_check:
-                click.echo(check(built, library, inputs))
+                click.echo(check(built, library))
             install(library, options.output)
     except CompileError as error:
         raise click.ClickException(str(error)) from error

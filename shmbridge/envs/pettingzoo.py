@@ -41,8 +41,6 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         compilers: As in `CompilerEnv`.
         agents: The names of all agents.
         actions: The number of actions, or a space; or a dict of these by agent.
-        observations: Spaces by agent, if agents observe different features. None: all observe the
-            features of the first one.
         options: As in `CompilerEnv`: timeout, workers, the host's options.
     """
 
@@ -59,7 +57,6 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         *,
         agents: Sequence[str],
         actions: Any,
-        observations: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -67,16 +64,13 @@ class CompilerAECEnv(AECEnv):  # type: ignore[misc] # Any, for mypy
         self.agents: list[str] = []
         each = actions if isinstance(actions, Mapping) else dict.fromkeys(agents, actions)
         self.action_spaces = {agent: _spaces.of_actions(each[agent]) for agent in agents}
-        self._observation_spaces = dict(observations or {})
         self._env = CompilerEnv(compilers, **options)
         self._seen: dict[str, Any] = {}  # by agent
 
     def observation_space(self, agent: str) -> Any:
         """As `AECEnv.observation_space`. Waits for the first compiler; a DeadlineError after the
         timeout."""
-        if agent not in self._observation_spaces:
-            self._observation_spaces[agent] = self._env.observation_space
-        return self._observation_spaces[agent]
+        return self._env.observation_space
 
     def action_space(self, agent: str) -> Any:
         """As `AECEnv.action_space`."""

@@ -136,22 +136,18 @@ class Corpus(Sequence[Module]):
         folder: str | os.PathLike[str],
         *,
         flags: Sequence[str] | None = None,
-        add: Sequence[str] = (),
-        delete: Sequence[str] = DELETED,
     ) -> Corpus:
         """Reads ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for
         each module.
 
-        The flags are those of ml-compiler-opt: NAME.cmd without the flags in `delete`, -x ir, the
-        flags of ThinLTO, and `add`. Use `{flags} {module}` in a task's command, since a module's
-        path follows -x ir.
+        The flags are those of ml-compiler-opt: NAME.cmd without those that name files of the build,
+        -x ir, and the flags of ThinLTO. Use `{flags} {module}` in a task's command, since -x ir
+        stands before a module's path.
 
         Args:
             folder: The folder of these files.
             flags: Flags for each module instead of NAME.cmd or the description's, which can load
                 code into the compiler (-fplugin=).
-            add: Flags to add to each.
-            delete: Prefixes of flags to omit; one without "=" is omitted with its argument.
 
         Returns:
             The corpus.
@@ -177,14 +173,12 @@ class Corpus(Sequence[Module]):
                 f"{file}: expected flags in global_command_override, which is not filled in"
             )
 
-        add, delete = _words(add), _words(delete)
-
         def module(name: str) -> Module:
             path = _inside(root, name)
             own = flags is not None or override
             words = override if own else os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
             index = (f"-fthinlto-index={path}.thinlto.bc", "-mllvm", "-thinlto-assume-merged")
-            kept = (*_without(filter(None, words), delete), *(index if thinlto else ()), *add)
+            kept = (*_without(filter(None, words), DELETED), *(index if thinlto else ()))
             return Module(name, Path(f"{path}.bc"), (*kept, "-x", "ir"))
 
         return cls(map(module, names))

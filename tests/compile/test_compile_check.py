@@ -37,7 +37,7 @@ def test_a_model_of_logarithms_is_compared_where_they_are_numbers(tmp_path):
 
     shutil.copy(_config.examples() / "c" / "model.onnx", tmp_path)
     said = run("compile", "model.onnx", "-o", "m.so", cwd=tmp_path).stdout
-    assert "none of them negative; on negative ones," in said and "--check-inputs" in said
+    assert "none of them negative; on negative ones," in said and "ask both models" in said
     features = np.arange(16, dtype=np.float32)
     with shmbridge.connect(f"aot://{tmp_path}/m.so") as runner:
         assert runner.evaluate({"features": features}) == advise({"features": features})
@@ -122,27 +122,6 @@ def branch(folder, limit, far=1e8):
     return onnx_models.save(folder, nodes, [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])], constants)
 
 
-def test_inputs_of_the_users_reach_what_random_ones_do_not(tmp_path, monkeypatch):
-    """Here the reference is another model, which differs far from where random inputs lie."""
-    from shmbridge._compile import onnx as source
-
-    model, other = branch(tmp_path / "m.onnx", 5), Path(branch(tmp_path / "o.onnx", 6))
-    ask = source._ask
-    monkeypatch.setattr(source, "_ask", lambda _, arrays: ask(other, arrays))
-    assert "checked: exact" in compile(model, "-o", tmp_path / "m.so")
-    np.savez(tmp_path / "far.npz", x=np.float32([[1, 2], [3, 4e8]]))
-    (tmp_path / "m.so").unlink()
-    said = compile(model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "far.npz", code=1)
-    assert (
-        "do not deploy it" in said
-        and "by 1 where values reach 6" in said
-        and not (tmp_path / "m.so").exists()
-    )
-    np.savez(tmp_path / "near.npz", x=np.float32([1, 20]))
-    said = compile(model, "-o", tmp_path / "m.so", "--check-inputs", tmp_path / "near.npz")
-    assert "exact" in said and "on 1 given inputs (x 1 to 20)" in said and "random" not in said
-
-
 def test_random_inputs_reach_a_threshold_that_is_far_from_0(tmp_path, monkeypatch):
     from shmbridge._compile import onnx as source
 
@@ -216,23 +195,3 @@ def test_what_the_runtime_refuses_is_counted_not_printed(tmp_path):
     onnx_models.save(tmp_path / "m.onnx", nodes, *ports, table)
     done = run("compile", "m.onnx", "-o", "m.so", cwd=tmp_path)
     assert "rejected" in done.stdout and done.stderr == "", done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arrays", "why"),
-    [
-        ({"x": np.float64([1, 2])}, "expected x: float32[2], or with one more dim in front, found"),
-        ({"x": np.float32([1, 2]), "z": np.float32(1)}, "found also z"),
-        ({}, "found nothing"),
-        (None, "numpy.savez"),
-    ],
-)
-def test_inputs_that_are_none_of_the_models_are_refused(tmp_path, arrays, why):
-    words = branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so", "--check-inputs"
-    if arrays is None:
-        np.save(tmp_path / "i.npy", np.float32([1, 2]))
-        assert "omit --no-check" in compile(*words, tmp_path / "i.npy", "--no-check", code=2)
-    else:
-        np.savez(tmp_path / "i.npz", **arrays)
-    (file,) = tmp_path.glob("i.*")
-    assert why in compile(*words, file, code=1)

@@ -86,7 +86,7 @@ PROGRAM = """
                 taken.fail(ValueError("no"))
             batch: Batch
             for batch in host.batches(max_size=4, max_wait=1e-3):
-                batch.reply(batch.gather("x").sum(axis=1))
+                batch.reply(batch["x"].sum(axis=1))
             return 1
 
 

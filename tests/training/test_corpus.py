@@ -227,10 +227,7 @@ def test_a_text_in_place_of_flags_is_an_error(tmp_path):
     for read in (
         lambda: Corpus.from_sources(tmp_path / "a.c", flags="-O2"),
         lambda: Corpus.from_compile_commands(tmp_path / "compile_commands.json", flags="-O2"),
-        *(
-            lambda n=n: Corpus.from_description(tmp_path, **{n: "-O"})
-            for n in ("flags", "add", "delete")
-        ),
+        lambda: Corpus.from_description(tmp_path, flags="-O"),
     ):
         with pytest.raises(InvalidError, match="expected a list of texts"):
             read()
@@ -250,14 +247,9 @@ BAD = ["-cc1", "-fthinlto-index=bad", "-split-dwarf-file", "/tmp/foo.dwo"]
 BAD += ["-split-dwarf-output", "somepath/some.dwo"]
 
 
-def test_flags_are_deleted_with_their_arguments_and_added(tmp_path):
+def test_flags_that_name_files_of_the_build_are_left_out(tmp_path):
     folder = described(tmp_path, {"hi": BAD})
     assert words_of(Corpus.from_description(folder)[0]) == ["-cc1"]
-    (module,) = Corpus.from_description(
-        folder, add=["-fix-all-bugs"], delete=[*DELETED, "-fprofile-sample-use"]
-    )
-    assert words_of(module) == ["-cc1", "-fix-all-bugs"]
-    assert words_of(Corpus.from_description(folder, delete=[])[0]) == BAD
 
 
 def test_an_override_is_every_modules_command(tmp_path):
@@ -267,10 +259,10 @@ def test_an_override_is_every_modules_command(tmp_path):
         thinlto=True,
         global_command_override=["-O3", "-qrs"],
     )
-    for module in Corpus.from_description(folder, add=["-add"]):
+    for module in Corpus.from_description(folder):
         index = f"-fthinlto-index={tmp_path}/{module.name}.thinlto.bc"
         merged = [index, "-mllvm", "-thinlto-assume-merged"]
-        assert words_of(module) == ["-O3", "-qrs", *merged, "-add"]
+        assert words_of(module) == ["-O3", "-qrs", *merged]
 
 
 def test_an_override_that_is_not_filled_in_is_an_error(tmp_path):
