@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from shmbridge import Host, Request
-from shmbridge._host.request import channel_of, lay_down
+from shmbridge._host.layout import channel_of
+from shmbridge._host.request import lay_down
 from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
 from shmbridge.training import Workers
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +15,11 @@ from shmbridge._values import dtypes, tensor
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge._values.tensor import Array
 from shmbridge.errors import RunnerGoneError, ShmbridgeError
+
+
+def channel_of(key: int) -> int:
+    """The channel that a request came through: its runner's as long as that is connected."""
+    return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
 
 
 class FieldLocation:
@@ -122,6 +129,34 @@ class Layout(_fastpath.Layout):
         if array is None:
             array = self._roots[key] = place.array(self._slot)
         return array
+
+    def mismatch(self, specs: Mapping[str, TensorSpec] | None) -> str:
+        """Why a request is not what the host expects; "" where it is."""
+        if specs is None:
+            return ""
+        fits = self.places.keys() == specs.keys() and all(
+            place.kind == lib.SHMB_TENSOR
+            and place.code == dtypes.code_of(specs[name].dtype, name)
+            and specs[name].matches(specs[name].dtype, place.shape)
+            for name, place in self.places.items()
+        )
+        expected = ", ".join(map(str, specs.values()))
+        return "" if fits else f"the host expects {expected}; the runner sent {self.signature}"
+
+    def explain(self, error: TypeError) -> None:
+        """Says in numpy's error what to write instead of float(request["x"]) for an x of shape
+        [1]."""
+        if not str(error).endswith("be converted to Python scalars"):
+            return
+        line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+        single = [p for p in self.places.values() if p.shape and set(p.shape) == {1}]
+        named = [place for place in single if place.name in line] or single
+        if named:
+            place = max(named, key=lambda place: len(place.name))
+            error.args = (
+                f"{error}: {place.spec()} has a shape: expected request[{place.name!r}].item(), "
+                "which makes a number of any feature with one element",
+            )
 
     def _enter(self) -> None:
         """The slot is a request's again: what arrays over it have in common."""

@@ -14,7 +14,7 @@ from shmbridge import _fastpath
 from shmbridge._bridge import segment
 from shmbridge._host.batch import Batch
 from shmbridge._host.layout import Layout, Receiver
-from shmbridge._host.request import Request, mismatch, pass_on
+from shmbridge._host.request import Request, pass_on
 from shmbridge._host.service import logger
 from shmbridge._host.serving import Rest
 from shmbridge._native import ffi, lib
@@ -185,7 +185,7 @@ class Receiving(Receiver):
             text = str(error).encode(errors="replace")
             lib.shmb_host_reply_error(self._h, key, False, lib.SHMB_UNSUPPORTED, text, len(text))
             return None
-        why = mismatch(request, self._features)
+        why = layouts[key].mismatch(self._features)
         if why:
             del layouts[key]
             pass_on(request, MismatchError(why))

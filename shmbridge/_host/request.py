@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from shmbridge import _fastpath
 from shmbridge._host.layout import FieldLocation, Layout
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
-from shmbridge._values.dtypes import TensorSpec
 from shmbridge._values.tensor import Array
 from shmbridge.errors import (
     InexactError,
@@ -27,11 +25,6 @@ from shmbridge.errors import (
 )
 
 _MISSING: Any = ...  # as _fastpath.reply has it
-
-
-def by_name(advice: Any) -> dict[str, Any]:
-    """What a model returned, or a reply was given."""
-    return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
 
 
 class Request(_fastpath.Question, Mapping[str, Any]):
@@ -67,7 +60,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._open and isinstance(error, Exception):
-            explain(self, error)
             self.fail(error)
 
     # ---- Read ----
@@ -229,6 +221,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             False if the runner is gone.
         """
         self._check_open()
+        if isinstance(error, TypeError):
+            self._layout.explain(error)
         if isinstance(error, (MismatchError, InexactError)):
             return self._fail(error.status, str(error))
         return self._fail(lib.SHMB_MODEL, error if isinstance(error, str) else error_text(error))
@@ -329,30 +323,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 # ---- For batches, loops, relays and environments ----
 
 
-def explain(request: Request, error: Exception) -> None:
-    """Says in numpy's error what to write instead of float(request["x"]) for an x of shape [1]."""
-    if not isinstance(error, TypeError) or "be converted to Python scalars" not in str(error):
-        return
-    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
-    single = [
-        place
-        for place in request._layout.places.values()
-        if place.shape and set(place.shape) == {1}
-    ]
-    named = [place for place in single if place.name in line] or single
-    if named:
-        place = max(named, key=lambda place: len(place.name))
-        error.args = (
-            f"{error}: {place.spec()} has a shape: expected request[{place.name!r}].item(), which "
-            "makes a number of any feature with one element",
-        )
-
-
-def channel_of(key: int) -> int:
-    """The channel that a request came through: its runner's as long as that is connected."""
-    return int((key & lib.SHMB_KEY_PLACE) >> lib.SHMB_KEY_SLOT_BITS)
-
-
 def is_open(request: Request) -> bool:
     """Has it no reply yet?"""
     return request._open
@@ -361,20 +331,6 @@ def is_open(request: Request) -> bool:
 def in_place(requests: list[Request]) -> bool:
     """Do their arrays lie in their slots?"""
     return not any(request._layout.copy for request in requests)
-
-
-def mismatch(request: Request, specs: Mapping[str, TensorSpec] | None) -> str:
-    """Why it is not what the host expects; "" where it is."""
-    if specs is None:
-        return ""
-    fits = request._layout.places.keys() == specs.keys() and all(
-        place.kind == lib.SHMB_TENSOR
-        and place.code == dtypes.code_of(specs[name].dtype, name)
-        and specs[name].matches(specs[name].dtype, place.shape)
-        for name, place in request._layout.places.items()
-    )
-    expected = ", ".join(map(str, specs.values()))
-    return "" if fits else f"the host expects {expected}; the runner sent {request.signature}"
 
 
 def settle(request: Request, outcome: int) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shmbridge._host.batch import Batch, answer_error, rows_by_request
-from shmbridge._host.request import Request, by_name, explain
+from shmbridge._host.batch import Batch, answer_error, by_name, rows_by_request
+from shmbridge._host.request import Request
 from shmbridge.errors import ClosedError, error_place, error_text
 from shmbridge.runners.python import check_function
 
@@ -91,8 +91,6 @@ class Service:
 
     def _fail(self, question: Question, error: Exception) -> None:
         self.errors += len(question) if isinstance(question, Batch) else 1
-        if isinstance(question, Request):
-            explain(question, error)
         with suppress(ClosedError):
             answer_error(question, error)
         kind = (type(error), error_place(error))

@@ -54,20 +54,6 @@ class Ragged(Sequence[Array]):
     def __repr__(self) -> str:
         return f"Ragged({list(self)})"
 
-    @classmethod
-    def from_rows(cls, rows: Sequence[Array]) -> Ragged:
-        """Joins rows.
-
-        Args:
-            rows: Arrays of one dtype, whose shapes differ in the first dim alone.
-
-        Raises:
-            ValueError: The shapes differ in other dims.
-        """
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        return cls(np.concatenate(rows), offsets)
-
 
 class StringList(list[str]):
     """A list of strings that may be empty; a plain [] is a tensor of float64."""
@@ -174,9 +160,9 @@ def _rows(name: str, value: Sequence[Any], kinds: set[str]) -> Ragged:
     try:
         arrays = [np.asarray(row) for row in value]
         widest = max((row for row in arrays if row.size), key=lambda row: row.ndim)
-        rows = Ragged.from_rows(
-            [row if row.size else np.empty((0, *widest.shape[1:]), widest.dtype) for row in arrays]
-        )
+        empty = np.empty((0, *widest.shape[1:]), widest.dtype)
+        offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        rows = Ragged(np.concatenate([row if row.size else empty for row in arrays]), offsets)
     except (TypeError, ValueError) as error:
         raise InvalidError(
             f'"{name}": expected a tensor, or rows that differ only in length; found a list that '

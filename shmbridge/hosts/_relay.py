@@ -11,7 +11,8 @@ from typing import Any
 
 from shmbridge._bridge import overview
 from shmbridge._host.host import Host
-from shmbridge._host.request import Request, channel_of, pass_on
+from shmbridge._host.layout import channel_of
+from shmbridge._host.request import Request, pass_on
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner, handle_of, in_use
 from shmbridge.errors import (

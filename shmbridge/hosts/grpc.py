@@ -37,11 +37,9 @@ from shmbridge.errors import (
 )
 
 CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
-# seconds that a call of a user's method waits for another to end where all channels are taken
-QUEUE = 1.0
+QUEUE = 1.0  # seconds that a call of a user's method waits where all channels are taken
 ARRIVE = 0.5  # seconds that the last answer has to arrive before its call ends
 PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
-
 
 # Before gRPC's own: its threads take the last answers to the compilers.
 atexit.register(open_hosts.close_all)
@@ -54,8 +52,7 @@ class _Channel(TypedRunner):
 
 
 class _Stand:
-    """A runner of the private bridge, which stands for one far away. Its questions may be given up
-    by any thread."""
+    """A runner of the private bridge for one far away: any thread may give up its questions."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._runner = _Channel(url, connect_timeout=seconds, deadline=math.inf, wait="block")

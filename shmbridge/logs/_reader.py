@@ -18,7 +18,7 @@ import numpy as np
 from shmbridge._native import lib
 from shmbridge._values.dtypes import TensorSpec, dtype_of
 from shmbridge._values.tensor import Array
-from shmbridge.errors import CorruptError, InvalidError, MismatchError
+from shmbridge.errors import CorruptError
 from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
@@ -66,48 +66,6 @@ class Layout:
         kinds = {"features": self.features, "advice": self.advice}
         kinds |= {"score": (self.score,)} if self.score else {}
         return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
-
-    def check(self, expected: Mapping[str, Any] | None) -> None:
-        """Checks whether a model accepts these features, before the first question. Reports all
-        differences at once::
-
-            with shmbridge.connect("onnx://policy.onnx") as runner:
-                dataset.layout.check(runner.expected())
-
-        Args:
-            expected: The features that the model expects, by name: each has a dtype and a shape,
-                whose sizes may be None (any), as in `Runner.expected()`. A model may have one
-                additional first dim, of 1 or any size. Other features are ignored.
-
-        Raises:
-            InvalidError: `expected` is None: the runner does not know what the model expects, as
-                over shared memory.
-            MismatchError: The text lists the model's features and the compiler's, and those that
-                differ.
-        """
-        if expected is None:
-            raise InvalidError(
-                "expected a runner that knows its model's features: onnx://, aot:// or tflite:// "
-                "with the model's file"
-            )
-        found = {spec.name: spec for spec in self.features}
-        wrong = [
-            name
-            for name, want in expected.items()
-            if name not in found or not _takes(want, found[name])
-        ]
-        if wrong:
-            wanted = [TensorSpec(name, want.dtype, want.shape) for name, want in expected.items()]
-            raise MismatchError(
-                f"the model expects {', '.join(map(str, wanted))}; the compiler sends "
-                f"{', '.join(map(str, self.features)) or 'nothing'}; different: {', '.join(wrong)}"
-            )
-
-
-def _takes(want: Any, found: Spec) -> bool:
-    spec = TensorSpec(found.name, want.dtype, want.shape)
-    batched = want.shape[:1] in ((None,), (1,)) and spec.matches(found.dtype, (1, *found.shape))
-    return batched or spec.matches(found.dtype, found.shape)
 
 
 @dataclass(frozen=True)

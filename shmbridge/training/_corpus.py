@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmbridge._llvm import compilers
 from shmbridge.errors import InvalidError, ShmbridgeError
 from shmbridge.training._bitcode import compile_source
+from shmbridge.training._commands import entry, without, words_in
 
-# What a compile command says of its own input and output: which task runs it says that anew. Those
-# of the first kind have an argument.
-WITH_ARGUMENT = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
-ALONE = {"-c", "-MD", "-MMD", "-MP", "-MG", "-M", "-MM"}
 # They name files of the build.
 DELETED = ("-split-dwarf-file", "-split-dwarf-output", "-fthinlto-index")
 
@@ -91,7 +87,7 @@ class Corpus(Sequence[Module]):
         if missing := [path for path in found if not path.is_file()]:
             raise InvalidError(f"expected a file, found none: {missing[0]}")
         return cls(
-            Module(name, path, _words(flags))
+            Module(name, path, words_in(flags))
             for name, path in zip(_names(found), found, strict=True)
         )
 
@@ -132,10 +128,7 @@ class Corpus(Sequence[Module]):
 
     @classmethod
     def from_description(
-        cls,
-        folder: str | os.PathLike[str],
-        *,
-        flags: Sequence[str] | None = None,
+        cls, folder: str | os.PathLike[str], *, flags: Sequence[str] | None = None
     ) -> Corpus:
         """Reads ml-compiler-opt's format: corpus_description.json, and NAME.bc and NAME.cmd for
         each module.
@@ -160,14 +153,14 @@ class Corpus(Sequence[Module]):
         file = root / "corpus_description.json"
         said = _read(file)
         try:
-            names, thinlto = _words(said["modules"]), bool(said["has_thinlto"])
-            override = _words(said.get("global_command_override", ()))
+            names, thinlto = words_in(said["modules"]), bool(said["has_thinlto"])
+            override = words_in(said.get("global_command_override", ()))
         except (KeyError, TypeError, AttributeError, InvalidError) as error:
             raise InvalidError(
                 f'{file}: expected {{"modules": [...], "has_thinlto": ...}}: {error!r}'
             ) from None
         if flags is not None:
-            override = _words(flags)
+            override = words_in(flags)
         if override == ("<UNSPECIFIED>",):
             raise InvalidError(
                 f"{file}: expected flags in global_command_override, which is not filled in"
@@ -178,7 +171,7 @@ class Corpus(Sequence[Module]):
             own = flags is not None or override
             words = override if own else os.fsdecode(Path(f"{path}.cmd").read_bytes()).split("\0")
             index = (f"-fthinlto-index={path}.thinlto.bc", "-mllvm", "-thinlto-assume-merged")
-            kept = (*_without(filter(None, words), DELETED), *(index if thinlto else ()))
+            kept = (*without(filter(None, words), DELETED), *(index if thinlto else ()))
             return Module(name, Path(f"{path}.bc"), (*kept, "-x", "ir"))
 
         return cls(map(module, names))
@@ -354,42 +347,3 @@ def _names(paths: list[Path]) -> list[str]:
         again = f"#{counts[path]}" if counts[path] > 1 else ""
         names.append(f"{path.relative_to(shared)}{again}")
     return names
-
-
-def entry(command: Any, chosen: Sequence[str] | None = None) -> tuple[Path, tuple[str, ...], Path]:
-    """Source, flags and folder of a compile command; `chosen`: flags in place of its own."""
-    folder = Path(command["directory"]).absolute()
-    source = Path(os.path.normpath(folder / command["file"]))
-    if chosen is not None:
-        return source, _words(chosen), folder
-    words = _words(command.get("arguments") or shlex.split(command["command"]))
-    if os.path.basename(words[0]) in compilers.CACHES:
-        words = words[1:]
-    flags: list[str] = []
-    rest = iter(words[1:])
-    for word in rest:
-        if word in WITH_ARGUMENT:
-            next(rest, None)
-        elif (
-            word not in ALONE
-            and word != command["file"]
-            and not word.startswith(("-o", "-MF", "-MT", "-MQ"))
-        ):
-            flags.append(word)
-    return source, tuple(flags), folder
-
-
-def _words(found: Any) -> tuple[str, ...]:
-    """A list of texts; a text itself would come apart into letters."""
-    if not isinstance(found, (list, tuple)) or not all(isinstance(word, str) for word in found):
-        raise InvalidError(f"expected a list of texts, found {found!r:.100}")
-    return tuple(found)
-
-
-def _without(words: Iterable[str], delete: Sequence[str]) -> Iterator[str]:
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith(tuple(delete)):
-            yield word
-        elif "=" not in word:
-            next(rest, None)

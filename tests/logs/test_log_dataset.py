@@ -270,38 +270,6 @@ def test_torch_loads_it(path: Path) -> None:
     assert first["advice"]["advice"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0]
 
 
-# ---- A model beside the compiler's features ----
-
-
-def expects(**wanted: Any) -> dict[str, Any]:
-    from shmbridge._runner.runner import Expected
-
-    return {name: Expected(np.dtype(dtype), shape) for name, (dtype, shape) in wanted.items()}
-
-
-@pytest.mark.parametrize(
-    "shape", [(2, 3), (None, 3), (1, 2, 3), (None, 2, 3), (None, None, None)], ids=str
-)
-def test_a_model_that_takes_the_features_is_taken(path: Path, shape: Any) -> None:
-    write(path, 1)
-    Dataset(path).layout.check(expects(x=("f4", shape), n=("i8", ())))
-
-
-@pytest.mark.parametrize(
-    "wanted", [("f8", (2, 3)), ("f4", (3, 2)), ("f4", (2, 2, 3)), ("f4", (None,))], ids=str
-)
-def test_where_model_and_compiler_differ_both_are_shown(path: Path, wanted: Any) -> None:
-    write(path, 1)
-    with pytest.raises(MismatchError) as raised:
-        Dataset(path).layout.check(expects(n=("i8", ()), x=wanted, mask=("bool", (None, 4))))
-    with pytest.raises(InvalidError, match="expected a runner that knows its model's features"):
-        Dataset(path).layout.check(None)
-    text = str(raised.value)
-    assert "the compiler sends x: float32[2, 3], n: int64[]; different: x, mask" in text
-    assert text.startswith(f"the model expects n: int64[], x: {np.dtype(wanted[0])}[")
-    assert "mask: bool[?, 4]" in text
-
-
 def test_a_log_larger_than_memory_is_read_in_pieces(path: Path, python: Any) -> None:
     with LogWriter(path) as log:
         for i in range(150):  # 150 MB

@@ -112,8 +112,6 @@ DOCUMENTED = """
     dataset = Dataset("decisions.tlog")
     for batch in DataLoader(dataset):
         print(batch["features"])
-    with shmbridge.connect("onnx://policy.onnx") as runner:
-        dataset.layout.check(runner.expected())
     VecNormalize(CompilerVecEnv("unroll", 4, actions=5))
 """
 LIBRARIES = {
