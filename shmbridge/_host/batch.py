@@ -10,7 +10,7 @@ import numpy as np
 
 from shmbridge import _fastpath
 from shmbridge._host.layout import FieldLocation
-from shmbridge._host.request import Request, in_place, is_open, settle
+from shmbridge._host.request import Request, is_open, settle
 from shmbridge._native import lib
 from shmbridge._values.tensor import Array, Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -173,6 +173,11 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
 def by_name(advice: Any) -> dict[str, Any]:
     """What a model returned, or a reply was given."""
     return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
+
+
+def in_place(requests: list[Request]) -> bool:
+    """Do their arrays lie in their slots?"""
+    return not any(request._layout.copy for request in requests)
 
 
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -328,11 +328,6 @@ def is_open(request: Request) -> bool:
     return request._open
 
 
-def in_place(requests: list[Request]) -> bool:
-    """Do their arrays lie in their slots?"""
-    return not any(request._layout.copy for request in requests)
-
-
 def settle(request: Request, outcome: int) -> bool:
     """What _fastpath's replies came to, as `Request.reply`."""
     return request._sent(outcome)
