@@ -78,6 +78,7 @@ INTERNAL = {
     },
 }
 TEXT = {f"errors.{name}" for name in ("error_text", "printable", "raise_status", "undone_by")}
+LONGER = {"_bridge.segment", "_llvm.compilers", "cli.run"}  # than 350 lines, and not split yet
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")
@@ -173,6 +174,11 @@ def test_programs_import_what_the_reference_lists(room):
     }
     assert found - {name for names in used.values() for name in names} == set()
     assert [each for each, names in used.items() if not names] == []
+
+
+def test_no_module_has_more_than_350_lines():
+    lines = {short(name): len(file.read_text().splitlines()) for name, file in MODULES.items()}
+    assert {name for name, count in lines.items() if count > 350} <= LONGER
 
 
 def test_no_import_points_up():
