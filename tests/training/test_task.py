@@ -385,7 +385,7 @@ def test_a_task_has_default_advice_for_a_policy_that_fails(source, serve, name):
         ({"limit": 0}, "with llvm="),
         ({"llvm": "inline", "limit": -1}, "limit=-1: expected 0"),
         ({"llvm": "inline", "defaults": {"inline": 2}}, "0 or 1"),
-        ({"llvm": "inline", "defaults": {"unroll": 1}}, "no decision"),
+        ({"llvm": "inline", "defaults": {"unroll": 1}}, "unknown decision"),
     ],
 )
 @needs_clang

@@ -105,8 +105,7 @@ def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(Lines(verbose))
     logging.getLogger("shmbridge").addHandler(handler)
-    from shmbridge.cli._model import OnnxModel
-    from shmbridge.cli._model import load_python
+    from shmbridge.cli._model import OnnxModel, load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
     return lambda request: compilers.rounded(model(request))
