@@ -43,17 +43,6 @@ def library() -> Path:
     return file
 
 
-def version_script() -> Path:
-    """What libshmbridge.so exports, and since which version, for the linker."""
-    return prefix() / "shmbridge.map"
-
-
 def preload() -> Path:
     """The library that LD_PRELOAD puts into an unmodified compiler."""
     return prefix() / "lib" / "libshmbridge-preload.so"
-
-
-def embedding() -> Path:
-    """The library with which C programs run this Python in their own process, once `shmbridge
-    embed` has made it."""
-    return prefix() / "lib" / "libshmbridge-python.so"

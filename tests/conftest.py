@@ -273,13 +273,12 @@ def plugin_environment(request):
 
 @pytest.fixture(scope="session")
 def embedding(tmp_path_factory):
-    """libshmbridge-python.so for this Python, built; C programs are linked to it, or find it by
-    $SHMBRIDGE_PYTHON_LIBRARY."""
+    """What `shmbridge embed` writes for this Python; C programs find it by $SHMBRIDGE_PYTHON."""
     from shmbridge import UnsupportedError
-    from shmbridge._embedding.build import build
+    from shmbridge._embedding import write
 
     try:
-        return build(tmp_path_factory.mktemp("embedding") / "libshmbridge-python.so")
+        return write(tmp_path_factory.mktemp("embedding") / "embedded-python")
     except UnsupportedError as error:
         pytest.skip(str(error))
 

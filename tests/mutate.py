@@ -46,7 +46,7 @@ AREAS = {
     "shmbridge": (False, "tests/package tests/values tests/cli tests/host"),
     "shmbridge/_bridge": (False, "tests/bridge tests/cli tests/host"),
     "shmbridge/_compile": (False, "tests/compile tests/cli"),
-    "shmbridge/_embedding": (False, "tests/embedding"),
+    "shmbridge/_embedding.py": (False, "tests/embedding"),
     "shmbridge/_grpc": (False, "tests/remote"),
     "shmbridge/_host": (False, "tests/host tests/cross"),
     "shmbridge/_jobs": (False, "tests/training tests/compile"),

@@ -146,12 +146,12 @@ def build_question_times(folder: Path) -> Path:
 
 def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     """Plain, and every way whose model is available."""
-    os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(folder / "libshmbridge-python.so")
+    os.environ["SHMBRIDGE_PYTHON"] = str(folder / "embedded-python")
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the compiler looks for ONNX Runtime
     library, name = folder / "model.so", f"deploy-{os.getpid()}"
     remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe?serdes=flatbuffers"
     model, function = ["--onnx", str(case.model)], "policy:advise"
-    embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]]
+    embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON"]]
     beginnings = {
         "shm": (f"shm://{name}", [["serve", name, *model]]),
         "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", function]]),

@@ -109,8 +109,8 @@ def prepare(directory: Path) -> None:
     subprocess.run([SHMBRIDGE, "compile", library.with_suffix(".onnx"), "-o", library], check=False)
     # Where C programs look for the packages' libraries.
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
-    os.environ["SHMBRIDGE_PYTHON_LIBRARY"] = str(directory / "libshmbridge-python.so")
-    subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON_LIBRARY"]], check=False)
+    os.environ["SHMBRIDGE_PYTHON"] = str(directory / "embedded-python")
+    subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON"]], check=False)
 
 
 def measure(

@@ -17,6 +17,7 @@ HEADERS = [
     "segment/inspect.h",
     "host/host.h",
     "runner/nonblocking.h",
+    "runner/embedded.h",
     "runner/serve.h",
     "message/convert.h",
     "serdes/codec.h",
@@ -29,7 +30,7 @@ HEADERS = [
     "environment/drive.h",
 ]
 # Python plug-ins: shmbridge/serdes/_register.py and shmbridge/runners/_register.py; a runner's log;
-# environments: shmbridge/rl.py.
+# environments: shmbridge/rl.py; C programs: shmbridge/_embedding.py.
 CALLBACKS = """
 void free(void *);
 extern "Python" {
@@ -41,6 +42,7 @@ extern "Python" {
     shmb_status shmb_python_evaluate(void *, const shmb_tensor *, int64_t, shmb_dtype, double,
                                      shmb_sink *);
     void shmb_python_close(void *);
+    shmb_status shmb_python_resolve(struct shmb_embedding *, char *, size_t);
     void shmb_python_log(void *, const char *);
     shmb_status shmb_python_reset(void *, shmb_episode *);
     shmb_status shmb_python_step(void *, shmb_episode *, const shmb_action *);

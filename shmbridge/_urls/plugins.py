@@ -24,7 +24,7 @@ from shmbridge.errors import (
 )
 
 python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
-_kept: list[Any] = []  # what C points to, for ever
+kept: list[tuple[Any, Any, Any]] = []  # name, handle and struct, which C points to, for ever
 _carried = threading.local()
 
 
@@ -73,7 +73,7 @@ def register(struct: str, add: Callable[[Any], int], name: str, plugin: Any, *ca
         full, taken = "the core's registry is full", "its name is taken or empty"
         why = full if status == lib.SHMB_NO_MEMORY else taken
         raise_status(status, f"the plug-in {name!r} cannot be registered: {why}")
-    _kept.append((text, handle, made))
+    kept.append((text, handle, made))
 
 
 # ---- In callbacks from C ----

@@ -14,7 +14,6 @@ ANSWERS = {
     "cmakedir": (lambda: _config.prefix() / "lib/cmake/shmbridge", "for cmake -Dshmbridge_DIR=…"),
     "pkgconfigdir": (lambda: _config.prefix() / "lib/pkgconfig", "for PKG_CONFIG_PATH=…"),
     "prefix": (_config.prefix, "the directory of include/ and lib/"),
-    "embedding": (_config.embedding, "the library of `shmbridge embed`: Python inside C programs"),
     "examples": (_config.examples, "the directory of the example compilers' sources"),
     "version": (lambda: shmbridge.__version__, "the library's version"),
 }

@@ -1,14 +1,12 @@
-"""shmbridge embed: builds the library with which C programs run Python in their own process."""
+"""shmbridge embed: writes down which Python C programs start in their own process."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import click
 
 from shmbridge.cli._option_types import FILE
-from shmbridge.cli._signals import handle
 
 
 @click.command()
@@ -17,19 +15,16 @@ from shmbridge.cli._signals import handle
     "--output",
     type=FILE,
     metavar="FILE",
-    help="The library to write; C programs then need SHMBRIDGE_PYTHON_LIBRARY=FILE.  [default: "
-    "next to libshmbridge.so]",
+    help="The file to write; C programs then need SHMBRIDGE_PYTHON=FILE.  [default: next to "
+    "libshmbridge.so]",
 )
 def embed(output: Path | None) -> None:
-    """Build libshmbridge-python.so, so that C and C++ programs can use python://, grpc:// and all
-    other runners of this Python.
+    """Let C and C++ programs use python://, grpc:// and all other runners of this Python.
 
-    When a program opens such a URL, libshmbridge.so loads this library, which starts this
-    interpreter with its packages in the program's process. You can also link the program to it. It
-    needs a C compiler ($CC, or cc), Python's headers and Python's shared library. Build it again
-    after an update of Python or shmbridge.
+    When a program opens such a URL, the C library starts this interpreter with its packages in the
+    program's process. This needs Python's shared library. Repeat it after an update to another
+    minor version of Python.
     """
-    from shmbridge._embedding.build import build
+    from shmbridge._embedding import write
 
-    handle(signal.default_int_handler)  # the folder it works in goes, however this ends
-    click.echo(build(output))
+    click.echo(write(output))

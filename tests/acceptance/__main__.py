@@ -261,7 +261,7 @@ class Tools:
         return path
 
     def embedding(self) -> Path:
-        path = self.folder / "libshmbridge-python.so"
+        path = self.folder / "embedded-python"
         if not path.exists():
             self._shmbridge("embed", "-o", path)
         return path
@@ -333,7 +333,7 @@ def _plugin_environment(cell: Cell, tools: Tools) -> dict[str, str]:
     deadline = f"&deadline={SHORT}" if condition == "hanging" else ""
     return {
         "SHMBRIDGE_URL": f"python://{POLICIES.stem}:{condition}?path={HERE}{deadline}",
-        "SHMBRIDGE_PYTHON_LIBRARY": str(tools.embedding()),
+        "SHMBRIDGE_PYTHON": str(tools.embedding()),
     }
 
 

@@ -180,7 +180,7 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
     ("url", "variable"),
     [
         ("-", "SHMBRIDGE_URL"),
-        ("toy://x", "SHMBRIDGE_PYTHON_LIBRARY"),
+        ("toy://x", "SHMBRIDGE_PYTHON"),
         ("toy://x", "VIRTUAL_ENV"),
         ("onnx:///dev/null", "SHMBRIDGE_ONNXRUNTIME"),
         ("tflite:///dev/null", "SHMBRIDGE_LITERT"),

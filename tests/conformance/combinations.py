@@ -28,9 +28,7 @@ class Kind(NamedTuple):
 BOTH = {"native": ("c", "python")}
 
 RUNNERS = {
-    "shm": Kind(
-        "shm://{name}", {"native": ("c", "cpp", "python", "c+python", "pure")}, host={"channels": 2}
-    ),
+    "shm": Kind("shm://{name}", {"native": ("c", "cpp", "python", "pure")}, host={"channels": 2}),
     "pure": Kind("shm://{name}", host={"channels": 2}, stage="PureStage"),
     "recovering": Kind(
         "shm://{name}?retries=2&backoff=0.01", far="shm://{name}", host={"channels": 2}
@@ -41,7 +39,7 @@ RUNNERS = {
             "flatbuffers": ("c", "cpp"),
             "bitstream": ("c",),
             "json": ("c", "python"),
-            "protobuf": ("python", "c+python"),
+            "protobuf": ("python", "c"),
         },
     ),
     "onnx": Kind(
@@ -84,7 +82,6 @@ LANGUAGES = {
     "c": HERE.parent / "cross" / "scripted_runner.c",
     "cpp": HERE / "cpp_runner.cpp",
     "python": HERE / "python_runner.py",
-    "c+python": HERE.parent / "cross" / "scripted_runner.c",  # linked to libshmbridge-python.so
     "pure": HERE / "pure_runner.py",  # a second implementation
 }
 

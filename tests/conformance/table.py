@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 
-LANGUAGES = "c", "cpp", "python", "c+python", "pure"
+LANGUAGES = "c", "cpp", "python", "pure"
 counts = defaultdict(Counter)  # by runner, SerDes and language: outcomes
 
 

@@ -16,7 +16,7 @@ from stage import Failed  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def commands(c_program, request):
+def commands(c_program):
     """How each language's runner is started; what is compiled is compiled once."""
     compiled = {}
 
@@ -25,8 +25,7 @@ def commands(c_program, request):
         if source.suffix == ".py":
             return sys.executable, source
         if language not in compiled:
-            library = request.getfixturevalue("embedding") if language.endswith("+python") else None
-            compiled[language] = c_program(source, library)
+            compiled[language] = c_program(source)
         return (compiled[language],)
 
     return command
@@ -46,9 +45,9 @@ def stages(commands, new_name, tmp_path_factory, request):
         make = getattr(importlib.import_module(STAGES[kind.stage]), kind.stage)
         folder = tmp_path_factory.mktemp("stage")
         stage = make(combination, commands(combination.language), folder, new_name)
-        if kind.embeds and combination.language != "python":
-            library = str(request.getfixturevalue("embedding"))
-            stage.environment["SHMBRIDGE_PYTHON_LIBRARY"] = library
+        by_python = kind.embeds or combination.serdes == "protobuf"
+        if by_python and combination.language != "python":
+            stage.environment["SHMBRIDGE_PYTHON"] = str(request.getfixturevalue("embedding"))
         return stage
 
     def of(combination):

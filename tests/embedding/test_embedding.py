@@ -1,5 +1,4 @@
-"""Python in a C program's process: libshmbridge-python.so, by its URL from libshmbridge.so or
-linked in its place."""
+"""Python in a C program's process, which libshmbridge.so or libshmbridge.a starts."""
 
 import os
 import re
@@ -16,7 +15,7 @@ import pytest
 from support.processes import ScriptedRunner
 
 from shmbridge import DeadlineError, InvalidError, ModelError, UnsupportedError, _config
-from shmbridge._embedding.build import build
+from shmbridge._embedding import write
 
 TESTS = Path(__file__).parent.parent
 SOURCE = TESTS / "cross" / "python_inside.c"
@@ -99,18 +98,24 @@ def url(tmp_path):
     )
 
 
+def linked(c_program, source):
+    """The program with each of the libraries."""
+    archive = _config.prefix() / "lib" / "libshmbridge.a"
+    return {"shared": c_program(source), "static": c_program(source, archive)}
+
+
 @pytest.fixture(scope="session")
-def programs(c_program, embedding):
-    return {"by its URL": c_program(SOURCE), "linked": c_program(SOURCE, embedding)}
+def programs(c_program):
+    return linked(c_program, SOURCE)
 
 
-@pytest.fixture(params=["by its URL", "linked"])
+@pytest.fixture(params=["shared", "static"])
 def run(request, programs, embedding):
     """run(*words, **environment): python_inside.c, in an environment that holds nothing else, in
     another directory."""
 
     def run(*words, status=0, **environment):
-        environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding), **environment}
+        environment = {"SHMBRIDGE_PYTHON": str(embedding), **environment}
         done = subprocess.run(
             [programs[request.param], *words],
             env=environment,
@@ -125,13 +130,13 @@ def run(request, programs, embedding):
     return run
 
 
-@pytest.fixture(params=["by its URL", "linked"])
+@pytest.fixture(params=["shared", "static"])
 def c_runner(request, runners, embedding):
     """c_runner(url): a scripted runner in C that has opened it."""
     started = []
 
     def start(url):
-        environment = {**os.environ, "SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+        environment = {**os.environ, "SHMBRIDGE_PYTHON": str(embedding)}
         started.append(ScriptedRunner(runners[request.param], env=environment))
         answer = started[-1].do("open", url)
         assert answer.startswith("0"), answer
@@ -144,9 +149,8 @@ def c_runner(request, runners, embedding):
 
 
 @pytest.fixture(scope="session")
-def runners(c_program, embedding):
-    source = TESTS / "cross" / "scripted_runner.c"
-    return {"by its URL": c_program(source), "linked": c_program(source, embedding)}
+def runners(c_program):
+    return linked(c_program, TESTS / "cross" / "scripted_runner.c")
 
 
 def ask(runner, x=21.0):
@@ -170,18 +174,15 @@ def test_signals_and_locale_stay_the_programs(run, url):
     run("untouched", url("double"))
 
 
-@pytest.mark.parametrize("way", ["by its URL", "linked"])
-def test_a_plugin_that_was_loaded_locally_has_numpy(way, programs, embedding, url, tmp_path):
-    libs = (
-        [embedding, f"-Wl,-rpath,{embedding.parent}"]
-        if way == "linked"
-        else shlex.split(_config.libs())
-    )
+@pytest.mark.parametrize("library", ["shared", "static"])
+def test_a_plugin_that_was_loaded_locally_has_numpy(library, embedding, url, tmp_path):
+    archive = [_config.prefix() / "lib" / "libshmbridge.a"]
+    libs = archive if library == "static" else shlex.split(_config.libs())
     flags = ["-shared", "-fPIC", "-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags())]
     subprocess.run(["cc", *flags, SOURCE, "-o", tmp_path / "plugin.so", *libs], check=True)
     (tmp_path / "host.c").write_text(LOADER)
     subprocess.run(["cc", tmp_path / "host.c", "-o", tmp_path / "host", "-ldl"], check=True)
-    environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+    environment = {"SHMBRIDGE_PYTHON": str(embedding)}
     subprocess.run(
         [tmp_path / "host", tmp_path / "plugin.so", url("double")],
         env=environment,
@@ -201,39 +202,25 @@ int main(int count, char **words) {
 """
 
 
-def test_a_plugin_of_a_python_program_uses_the_python_that_runs(
-    python, embedding, url, monkeypatch
-):
-    monkeypatch.setenv("SHMBRIDGE_PYTHON_LIBRARY", str(embedding))
+def test_a_plugin_of_a_python_program_uses_the_python_that_runs(python, url):
     program = python(
         """
-        import ctypes, os, sys
+        import ctypes, sys
         sys.said = "from this very process"
-        for path in sys.argv[1], os.environ["SHMBRIDGE_PYTHON_LIBRARY"]:
-            library, runner, advice = ctypes.CDLL(path), ctypes.c_void_p(), ctypes.c_double()
-            library.shmb_feature.restype = ctypes.c_void_p
-            float32, float64, dims = 11, 12, (ctypes.c_int64 * 1)(1000)
-            assert library.shmb_open(sys.argv[2].encode(), None, ctypes.byref(runner)) == 0
-            ctypes.memset(library.shmb_feature(runner, b"x", float32, 1, dims), 0, 4000)
-            assert library.shmb_evaluate_number(runner, float64, ctypes.byref(advice)) == 0
-            assert advice.value == 0
-            library.shmb_close(runner)
+        library, runner, advice = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p(), ctypes.c_double()
+        library.shmb_feature.restype = ctypes.c_void_p
+        float32, float64, dims = 11, 12, (ctypes.c_int64 * 1)(1000)
+        assert library.shmb_open(sys.argv[2].encode(), None, ctypes.byref(runner)) == 0
+        ctypes.memset(library.shmb_feature(runner, b"x", float32, 1, dims), 0, 4000)
+        assert library.shmb_evaluate_number(runner, float64, ctypes.byref(advice)) == 0
+        assert advice.value == 0
+        library.shmb_close(runner)
         print(sys.modules["its_model"].sys.said)
         """,
         _config.library(),
         url("double"),
     )
     assert program.end() == (0, "from this very process")
-
-
-def test_it_exports_what_is_declared_and_nothing_else(embedding):
-    def exported(library):
-        listed = subprocess.run(
-            ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
-        )
-        return {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
-
-    assert exported(embedding) == exported(_config.library())
 
 
 # ---- It does not start ----
@@ -245,7 +232,7 @@ def open_errors(runners, embedding):
 
     def opened(way, url, library, environment):
         program = ScriptedRunner(
-            runners[way], env={"SHMBRIDGE_PYTHON_LIBRARY": str(library), **environment}, stderr=-3
+            runners[way], env={"SHMBRIDGE_PYTHON": str(library), **environment}, stderr=-3
         )
         with program:
             answers = (
@@ -258,17 +245,9 @@ def open_errors(runners, embedding):
         assert answers[0] == answers[2], answers  # the open's error is the evaluate's
         return answers[0]
 
-    def both(url, library=embedding, linked=True, **environment):
-        found = [opened("by its URL", url, library, environment)]
-        if linked:
-            found.append(
-                opened(
-                    "linked", url, library, {**environment, "LD_LIBRARY_PATH": str(library.parent)}
-                )
-            )
-        return found
-
-    return both
+    return lambda url, library=embedding, **environment: [
+        opened(way, url, library, environment) for way in runners
+    ]
 
 
 def unsupported(answer):
@@ -280,47 +259,61 @@ def test_a_wrong_home_is_an_error(open_errors, url):
         assert unsupported(answer) and "Python does not start" in answer, answer
 
 
-def test_a_python_without_the_package_is_an_error(open_errors, url, tmp_path):
+def test_a_python_without_the_package_is_an_error(open_errors, embedding, url, tmp_path):
     venv.create(tmp_path / "empty")
-    library = build(
-        tmp_path / "libshmbridge-python.so", executable=str(tmp_path / "empty" / "bin" / "python")
+    _, library = embedding.read_text().splitlines()
+    (tmp_path / "python").write_text(f"{tmp_path}/empty/bin/python\n{library}\n")
+    for answer in open_errors(url("double"), tmp_path / "python"):
+        says = f"{tmp_path}/empty/bin/python started, but: No module named"
+        assert unsupported(answer) and says in answer, answer
+
+
+def test_another_version_of_the_c_library_is_an_error_and_python_keeps_its_own(
+    runners, embedding, url, tmp_path, python, monkeypatch
+):
+    """As one in /usr/lib, or in LD_LIBRARY_PATH."""
+    folder, other = _config.prefix(), tmp_path / _config.library().name
+    flags = ["-shared", "-fPIC", "-w", "-D_GNU_SOURCE", '-DSHMB_VERSION_TEXT="9.9.9"']
+    includes = [f"-I{folder / 'src'}", f"-I{folder / 'include'}"]
+    sources = [
+        file for file in (folder / "src").rglob("*.c") if file.name not in ("run.c", "child.c")
+    ]
+    subprocess.run(["cc", *flags, *includes, *sources, "-o", other, "-pthread"], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    environment = {**os.environ, "SHMBRIDGE_PYTHON": str(embedding)}
+    with ScriptedRunner(runners["shared"], env=environment) as program:
+        answer = program.do("open", url("double"))
+        program.stdin.close()
+    assert unsupported(answer) and "and the program's C library 9.9.9" in answer, answer
+    ask = python(
+        "import numpy, sys; from shmbridge import connect;"
+        "print(connect(sys.argv[1]).evaluate({'x': numpy.ones(1000)}))",
+        url("double"),
     )
-    (answer,) = open_errors(url("double"), library, linked=False)
-    assert (
-        unsupported(answer)
-        and f"{tmp_path}/empty/bin/python started, but: No module named" in answer
-    ), answer
+    assert ask.end() == (0, "2.0")
 
 
-def test_a_library_for_another_version_is_an_error(open_errors, url, tmp_path):
-    library = build(tmp_path / "libshmbridge-python.so", version="9.9.9")
-    (answer,) = open_errors(url("double"), library, linked=False)
-    assert (
-        unsupported(answer) and "is of version 9.9.9" in answer and "shmbridge embed" in answer
-    ), answer
-    code = (
-        "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).shmb_open(b'x', None, "
-        "ctypes.byref(ctypes.c_void_p())))"
+def test_a_program_without_a_dynamic_loader_is_an_error(embedding, url, tmp_path):
+    lib, program = _config.prefix() / "lib", tmp_path / "static"
+    flags = ["-static", "-w", "-D_GNU_SOURCE", *shlex.split(_config.cflags())]
+    libs = [lib / "libshmbridge.a", "-pthread", "-lrt", "-ldl"]
+    subprocess.run(["cc", *flags, SOURCE, "-o", program, *libs], check=True)
+    environment = {"SHMBRIDGE_PYTHON": str(embedding)}
+    done = subprocess.run(
+        [program, "ask", url("double")], env=environment, stdout=subprocess.PIPE, text=True
     )
-    program = subprocess.run(
-        [sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True
-    )
-    assert program.stdout == f"{UnsupportedError.status}\n"
+    assert done.returncode == 1 and "linked statically: link without -static" in done.stdout
 
 
-def test_a_library_that_is_not_there_is_an_error_that_says_how_to_have_it(open_errors, tmp_path):
-    (answer,) = open_errors("pigeon://coop", tmp_path / "none.so", linked=False)
-    assert (
-        unsupported(answer)
-        and 'no runner for "pigeon://"' in answer
-        and "shmbridge embed" in answer
-    ), answer
-    assert f"{tmp_path}/none.so" in answer, answer
-
-
-def test_the_library_itself_in_its_place_is_an_error(open_errors, url):
-    (answer,) = open_errors(url("double"), _config.library(), linked=False)
-    assert unsupported(answer) and "shmbridge embed" in answer, answer
+@pytest.mark.parametrize("text", [None, "", "/bin/python\n", "\x7fELF\n/lib/libpython3.so\n"])
+def test_a_file_that_embed_did_not_write_is_an_error_that_says_how_to_have_it(
+    open_errors, tmp_path, text
+):
+    if text is not None:
+        (tmp_path / "file").write_text(text)
+    for answer in open_errors("pigeon://coop", tmp_path / "file"):
+        assert unsupported(answer) and 'no runner for "pigeon://"' in answer, answer
+        assert "shmbridge embed" in answer and f"{tmp_path}/file" in answer, answer
 
 
 def test_a_scheme_that_python_lacks_too_is_an_error(open_errors):
@@ -397,7 +390,7 @@ def test_ctrl_c_is_the_programs(programs, embedding, url):
     # A shell may have had it ignored, and we, and our programs.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for program in programs.values():
-        environment = {"SHMBRIDGE_PYTHON_LIBRARY": str(embedding)}
+        environment = {"SHMBRIDGE_PYTHON": str(embedding)}
         with subprocess.Popen(
             [program, "ask", url("talks_and_hangs")], env=environment, stdout=subprocess.PIPE
         ) as running:
@@ -406,22 +399,7 @@ def test_ctrl_c_is_the_programs(programs, embedding, url):
             assert running.wait(20) == -signal.SIGINT
 
 
-# ---- The same program, either library ----
-
-
-@pytest.mark.parametrize(
-    "test", ["failed_open_accepts_every_call", "plugin_runner_ends", "register_runner"]
-)
-def test_a_test_of_the_c_library_passes_with_this_one(test, embedding, tmp_path):
-    internal = [f"-I{_config.prefix() / 'src'}", f"-I{TESTS / 'c'}"]
-    flags = ["-D_GNU_SOURCE", "-pthread", *shlex.split(_config.cflags()), *internal]
-    libs = [embedding, f"-Wl,-rpath,{embedding.parent}", "-lm"]
-    (source,) = (TESTS / "c").rglob(f"test_{test}.c")
-    subprocess.run(["cc", *flags, source, "-o", tmp_path / test, *libs], check=True)
-    subprocess.run([tmp_path / test], check=True, timeout=60)
-
-
-# ---- Building it ----
+# ---- Writing it down ----
 
 
 def embed(*words):
@@ -430,30 +408,20 @@ def embed(*words):
 
 
 def test_the_command_says_where_it_is(tmp_path):
-    done = embed("-o", tmp_path / "library.so")
-    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "library.so")), done
-    assert [path.name for path in tmp_path.iterdir()] == ["library.so"]
+    done = embed("-o", tmp_path / "python")
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "python")), done
+    assert [path.name for path in tmp_path.iterdir()] == ["python"]
 
 
 def test_a_place_that_is_not_writable_is_an_error(tmp_path):
-    done = embed("-o", tmp_path / "none" / "library.so")
+    done = embed("-o", tmp_path / "none" / "python")
     assert (
         done.returncode == 1 and "-o FILE" in done.stderr and len(done.stderr.splitlines()) == 1
     ), done
 
 
-def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler --fast")
-    with pytest.raises(UnsupportedError, match="found no no-such-compiler"):
-        build()
-
-
-def test_a_python_without_shared_library_or_headers_is_an_error(monkeypatch):
-    monkeypatch.setattr(
-        sysconfig, "get_config_var", {"INCLUDEPY": sysconfig.get_config_var("INCLUDEPY")}.get
-    )
+def test_a_python_without_shared_library_is_an_error(monkeypatch):
+    known = {"LIBDIR": "/usr/lib", "INSTSONAME": "libpython3.11.a"}
+    monkeypatch.setattr(sysconfig, "get_config_var", known.get)
     with pytest.raises(UnsupportedError, match="no shared library"):
-        build()
-    monkeypatch.setattr(sysconfig, "get_config_var", {"INCLUDEPY": "/nowhere"}.get)
-    with pytest.raises(UnsupportedError, match="Python's headers"):
-        build()
+        write()

@@ -241,6 +241,6 @@ def test_model_decides_the_same_wherever_a_url_puts_it(compiler, tmp_path, embed
         running("relay", f"shm://{NAME}-relay", remote),
     ):
         for url in urls:
-            assert compiler.compile(out, url, SHMBRIDGE_PYTHON_LIBRARY=str(embedding)) == ""
+            assert compiler.compile(out, url, SHMBRIDGE_PYTHON=str(embedding)) == ""
             objects.add(out.read_bytes())
     assert len(objects) == 1

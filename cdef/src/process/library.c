@@ -12,6 +12,7 @@
 /* What was tried, for the message: "PLACE (why), PLACE (why)". */
 struct looked {
     char text[400];
+    void *(*load)(const char *file, const char **why);
 };
 
 static void note(struct looked *at, const char *place, const char *why) {
@@ -20,10 +21,16 @@ static void note(struct looked *at, const char *place, const char *why) {
              why);
 }
 
-static void *try(const char *file, struct looked *at) {
+static void *load_library(const char *file, const char **why) {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library) *why = dlerror(); /* usually begins with the file's name */
+    return library;
+}
+
+static void *try(const char *file, struct looked *at) {
+    const char *why = NULL;
+    void *library = at->load(file, &why);
     if (!library) {
-        const char *why = dlerror(); /* usually begins with the file's name */
         size_t name = strlen(file);
         if (!why) why = "no reason given";
         note(at, file,
@@ -104,7 +111,7 @@ void *shmb_library_open(const struct library *l, struct error *e) {
                   l->what);
         return NULL;
     }
-    struct looked at = {.text = ""};
+    struct looked at = {.load = l->load ? l->load : load_library};
     const char *variable = l->variable ? secure_getenv(l->variable) : NULL;
     void *library = NULL;
     if (l->file) {
@@ -116,7 +123,8 @@ void *shmb_library_open(const struct library *l, struct error *e) {
         for (int i = 0; !library && l->names && l->names[i]; i++) library = try(l->names[i], &at);
     }
     if (!library)
-        shmb_fail(e, SHMB_INVALID, "%s does not load: %s: looked at %s", l->what, l->hint, at.text);
+        shmb_fail(e, SHMB_INVALID, "%s does not load: %s: looked at %s", l->what, l->hint,
+                  *at.text ? at.text : "no place");
     return library;
 }
 
@@ -127,4 +135,11 @@ void *shmb_library_symbol(void *library, const char *file, const char *symbol, s
                   "%.200s: expected a library that exports %.100s, found none of that name", file,
                   symbol);
     return address;
+}
+
+void shmb_library_stay(void) {
+    static const char own_address;
+    Dl_info self;
+    if (dladdr(&own_address, &self))
+        dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }

@@ -14,7 +14,9 @@ struct library {
     /* below site-packages, as for glob: "onnxruntime/capi/libonnxruntime.so*"; NULL: none */
     const char *package;
     const char *const *names; /* in the library path, NULL at the end; NULL: none */
-    const char *hint;         /* what to do when it is not there */
+    /* opens one of them; *why: the reason for NULL. NULL: by dlopen */
+    void *(*load)(const char *file, const char **why);
+    const char *hint; /* what to do when it is not there */
 };
 
 /* The library's handle, for dlsym and dlclose. NULL: e says (SHMB_INVALID) what to do, why not, and
@@ -23,5 +25,8 @@ void *shmb_library_open(const struct library *l, struct error *e);
 /* A function of it; NULL with e (SHMB_INVALID) when it has none of that name. Convert through
  * memcpy or a union. */
 void *shmb_library_symbol(void *library, const char *file, const char *symbol, struct error *e);
+
+/* The library or program that this code is in stays loaded until the process ends. */
+void shmb_library_stay(void);
 
 #endif

@@ -1,11 +1,11 @@
 #include "process/watchdog.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "process/library.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sooner; /* something ends sooner than the thread will wake */
@@ -21,11 +21,7 @@ static void watchdog_in_child(void) {
 }
 
 static void watchdog_prepare(void) {
-    static const char own_address;
-    Dl_info self;
-    /* a thread's code must stay */
-    if (dladdr(&own_address, &self))
-        dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    shmb_library_stay(); /* a thread's code */
     pthread_atfork(NULL, NULL, watchdog_in_child);
 }
 

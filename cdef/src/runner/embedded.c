@@ -1,196 +1,343 @@
-/* Schemes that this library lacks: Python's, in this process. The library that `shmbridge embed`
- * builds for a Python has the same functions as this one; each runner here asks one of there. */
+/* Python in this process, for the schemes and SerDes that this library lacks: the package shmbridge
+ * registers them here. It is the Python that the process runs, or the one that `shmbridge embed`
+ * has written down, with the packages of its virtual environment. Its functions are looked up by
+ * their names, so that one library serves every Python. */
+#include "runner/embedded.h"
+
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
+#include "message/sink.h"
 #include "process/library.h"
-#include "runner/local.h"
-#include "runner/nonblocking.h"
+#include "runner/runner.h"
 
-/* What is called over there. */
+/* ---- Python's C API, as in every Python since 3.8 ---- */
+
+struct py_status {
+    int type; /* 0: no error */
+    const char *function, *message;
+    int exit_code;
+};
+struct py_before { /* PyPreConfig */
+    int kind, parse_argv, isolated, use_environment, configure_locale, coerce_c_locale,
+        coerce_c_locale_warn, utf8_mode, dev_mode, allocator;
+    char more[256];
+};
+struct py_config { /* PyConfig, whose members differ: only its functions know them */
+    max_align_t members[128];
+};
+
 #define PYTHON(X)                                                                                  \
-    X(version)                                                                                     \
-    X(open)                                                                                        \
-    X(close)                                                                                       \
-    X(feature)                                                                                     \
-    X(feature_ragged)                                                                              \
-    X(set_string)                                                                                  \
-    X(set_strings)                                                                                 \
-    X(evaluate_as) X(set_deadline) X(interrupt) X(advice_count) X(advice_at) X(error_message)
-#define POINTER(name) __typeof__(shmb_##name) *name;
-#define NAME(name) "shmb_" #name,
+    X(int, Py_IsInitialized, (void))                                                               \
+    X(void, PyPreConfig_InitPythonConfig, (struct py_before *))                                    \
+    X(struct py_status, Py_PreInitialize, (const struct py_before *))                              \
+    X(void, PyConfig_InitPythonConfig, (struct py_config *))                                       \
+    X(struct py_status, PyConfig_SetBytesArgv, (struct py_config *, ssize_t, char *const *))       \
+    X(struct py_status, Py_InitializeFromConfig, (const struct py_config *))                       \
+    X(void, PyConfig_Clear, (struct py_config *))                                                  \
+    X(int, PyRun_SimpleString, (const char *))                                                     \
+    X(int, PyGILState_Ensure, (void))                                                              \
+    X(void, PyGILState_Release, (int))                                                             \
+    X(void *, PyEval_SaveThread, (void))                                                           \
+    X(void, PyEval_RestoreThread, (void *))                                                        \
+    X(int, Py_FinalizeEx, (void))
+#define POINTER(result, name, parameters) result(*name) parameters;
+#define NAME(result, name, parameters) #name,
 static struct {
     PYTHON(POINTER)
 } python;
-static const char *const names[] = {PYTHON(NAME)};
 
-struct state {
-    struct local local;
-    shmb_runner *its;
-    _Atomic int forwarded; /* interrupts that it may still have to report */
-    int64_t *lengths;      /* of a list's rows, for one call */
-    const char **texts;
-    int64_t row_room;
-    shmb_tensor *advice;
-    int64_t advice_room;
-};
+static char executable[PATH_MAX]; /* the interpreter to start as */
 
-/* Loads the library, once it is there. */
-static bool embedded_load(struct error *e) {
-    static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-    static const char *const in_path[] = {"libshmbridge-python.so", NULL};
-    static const struct library which = {.what = "the library for those of Python",
-                                         .variable = "SHMBRIDGE_PYTHON_LIBRARY",
-                                         .package = "shmbridge/lib/libshmbridge-python.so",
-                                         .names = in_path,
-                                         .hint = "build it with `shmbridge embed`"};
-    static bool loaded;
-    pthread_mutex_lock(&loading);
-    void *found[sizeof names / sizeof *names],
-        *library = loaded ? NULL : shmb_library_open(&which, e);
-    for (size_t i = 0; library && i < sizeof names / sizeof *names; i++)
-        if (!(found[i] = shmb_library_symbol(library, "libshmbridge-python.so", names[i], e)))
-            library = NULL;
-    if (library) {
-        _Static_assert(sizeof found == sizeof python, "a name for each function");
-        memcpy(&python, found, sizeof python);
-        loaded = python.open != shmb_open && strcmp(python.version(), shmb_version()) == 0;
-        if (python.open == shmb_open)
-            shmb_fail(e, SHMB_UNSUPPORTED,
-                      "the library named for those of Python is this very one: build that with "
-                      "`shmbridge embed`");
-        else if (!loaded)
-            shmb_fail(e, SHMB_UNSUPPORTED,
-                      "libshmbridge-python.so is of version %.40s, this library %s: run `shmbridge "
-                      "embed` with its Python",
-                      python.version(), shmb_version());
+/* Reads the file that `shmbridge embed` wrote: the interpreter and its library, a line each.
+ * Extension modules need the library's symbols. */
+static void *load_python(const char *file, const char **why) {
+    char library[PATH_MAX];
+    FILE *lines = fopen(file, "re");
+    bool read = lines && fgets(executable, sizeof executable, lines) &&
+                fgets(library, sizeof library, lines) && *executable == '/' && *library == '/';
+    if (lines) fclose(lines);
+    *why = lines ? "expected what `shmbridge embed` writes" : "it cannot be read";
+    if (!read) return NULL;
+    executable[strcspn(executable, "\n")] = library[strcspn(library, "\n")] = 0;
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (!loaded) *why = dlerror();
+    return loaded;
+}
+
+static bool find_python(struct error *e) {
+    static const char *const names[] = {PYTHON(NAME)};
+    static const struct library which = {
+        .what = "Python",
+        .variable = "SHMBRIDGE_PYTHON",
+        .package = "shmbridge/lib/embedded-python",
+        .load = load_python,
+        .hint = "run `shmbridge embed` once, or `shmbridge embed -o FILE` and set "
+                "SHMBRIDGE_PYTHON=FILE"};
+    void *found[sizeof names / sizeof *names], *from = RTLD_DEFAULT,
+                                               *here = dlsym(from, "Py_IsInitialized");
+    memcpy(&python.Py_IsInitialized, &here, sizeof here);
+    if ((!here || !python.Py_IsInitialized()) && !(from = shmb_library_open(&which, e)))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(found[i] = shmb_library_symbol(from, "Python", names[i], e))) return false;
+    _Static_assert(sizeof found == sizeof python, "a name for each function");
+    memcpy(&python, found, sizeof python);
+    return !here || here == found[0] ||
+           !shmb_fail(e, SHMB_UNSUPPORTED, "this process has another Python than %.200s",
+                      executable);
+}
+
+/* ---- The end ---- */
+
+static pid_t owner;        /* the process whose Python we started; 0: it ran before */
+static _Atomic int inside; /* calls that may be in Python now */
+static _Atomic bool ended; /* nobody enters Python any more */
+static sem_t started, ending;
+static pthread_t main_thread;
+
+/* At the program's exit: what Python has buffered, and its atexit functions, are not lost. */
+static void finish(void) {
+    if (getpid() != owner || atomic_exchange(&ended, true)) return;
+    if (!atomic_load(&inside)) {
+        sem_post(&ending);
+        pthread_join(main_thread, NULL);
+        return;
     }
-    bool ok = loaded;
-    pthread_mutex_unlock(&loading);
+    /* a thread is in Python, which must not vanish under it */
+    int gil = python.PyGILState_Ensure();
+    python.PyRun_SimpleString("try:\n"
+                              "    import atexit, sys\n"
+                              "    atexit._run_exitfuncs()\n"
+                              "    for file in filter(None, (sys.stdout, sys.stderr)):\n"
+                              "        file.flush()\n"
+                              "except BaseException:\n"
+                              "    pass\n");
+    python.PyGILState_Release(gil);
+}
+
+static int count_loaded(struct dl_phdr_info *info, size_t size, void *out) {
+    (void)size;
+    memcpy(out, &info->dlpi_adds, sizeof info->dlpi_adds);
+    return 1;
+}
+
+/* Python ends before the destructors of the libraries that it has loaded run, so behind each load
+ * we are the last to register again. */
+static void finish_first(void) {
+    static _Atomic unsigned long long seen;
+    unsigned long long loaded = 0;
+    if (!owner) return;
+    dl_iterate_phdr(count_loaded, &loaded);
+    if (atomic_exchange(&seen, loaded) != loaded) atexit(finish);
+}
+
+/* ---- Around every call of Python's functions ---- */
+
+static struct shmb_embedding embedding;
+
+/* A child of the process whose Python we started has a copy of it that may not be used: its threads
+ * are gone, and what they held is not. */
+static shmb_status enter(struct error *e) {
+    if (owner && getpid() != owner)
+        return shmb_fail(e, SHMB_FORKED,
+                         "Python was started before the fork, and does not work in the child: open "
+                         "the first such runner there, or exec");
+    atomic_fetch_add(&inside, 1);
+    if (!atomic_load(&ended) && python.Py_IsInitialized()) return SHMB_OK;
+    atomic_fetch_sub(&inside, 1);
+    return shmb_fail(e, SHMB_CLOSED, "Python has ended, since the program ends");
+}
+
+static void leave(void) {
+    finish_first();
+    atomic_fetch_sub(&inside, 1);
+}
+
+static shmb_status python_open(void *context, const char *where, const shmb_options *options,
+                               void **state, shmb_sink *sink) {
+    if (enter(sink->error)) return sink->error->status;
+    shmb_status status = embedding.runner.open(context, where, options, state, sink);
+    leave();
+    return status;
+}
+
+static shmb_status python_evaluate(void *state, const shmb_tensor *features, int64_t count,
+                                   shmb_dtype want, double deadline, shmb_sink *sink) {
+    if (enter(sink->error)) return sink->error->status;
+    shmb_status status = embedding.runner.evaluate(state, features, count, want, deadline, sink);
+    leave();
+    return status;
+}
+
+static void python_close(void *state) {
+    struct error ignored;
+    if (enter(&ignored)) return;
+    embedding.runner.close(state);
+    leave();
+}
+
+static shmb_status python_encode(void *context, shmb_side side, const shmb_tensor *fields,
+                                 int64_t count, shmb_dtype want, shmb_sink *sink) {
+    if (enter(sink->error)) return sink->error->status;
+    shmb_status status = embedding.serdes.encode(context, side, fields, count, want, sink);
+    leave();
+    return status;
+}
+
+static shmb_status python_decode(void *context, shmb_side side, const void *bytes, size_t size,
+                                 shmb_dtype want, shmb_sink *sink) {
+    if (enter(sink->error)) return sink->error->status;
+    shmb_status status = embedding.serdes.decode(context, side, bytes, size, want, sink);
+    leave();
+    return status;
+}
+
+static shmb_status add_runner(const char *scheme, void *context) {
+    shmb_runner_kind *kind = malloc(sizeof *kind);
+    char *copy = strdup(scheme);
+    if (kind)
+        *kind = (shmb_runner_kind){.size = sizeof *kind,
+                                   .scheme = copy,
+                                   .context = context,
+                                   .open = python_open,
+                                   .evaluate = python_evaluate,
+                                   .close = python_close};
+    shmb_status status = kind && copy ? shmb_plugin_add(kind) : SHMB_NO_MEMORY;
+    if (status) free(kind), free(copy);
+    return status;
+}
+
+static shmb_status add_serdes(const char *name, void *context) {
+    shmb_serdes *serdes = malloc(sizeof *serdes);
+    char *copy = strdup(name);
+    if (serdes)
+        *serdes = (shmb_serdes){.size = sizeof *serdes,
+                                .name = copy,
+                                .context = context,
+                                .encode = python_encode,
+                                .decode = python_decode};
+    shmb_status status = serdes && copy ? shmb_register_serdes(serdes) : SHMB_NO_MEMORY;
+    if (status) free(serdes), free(copy);
+    return status;
+}
+
+/* ---- The start ---- */
+
+/* Has the package fill `embedding`, or says why not. */
+static void begin_package(void) {
+    char code[1024];
+    snprintf(code, sizeof code,
+             "try:\n"
+             "    __import__('shmbridge._embedding')._embedding.begin('%s', %zu)\n"
+             "except BaseException as error:\n"
+             "    import ctypes, sys\n"
+             "    text = f'{sys.executable} started, but: {error}'.encode(errors='replace')[:%zu]\n"
+             "    ctypes.memmove(%zu, text, len(text))\n",
+             shmb_version(), (size_t)&embedding, sizeof embedding.why - 1, (size_t)embedding.why);
+    if (python.PyRun_SimpleString(code) && !*embedding.why)
+        snprintf(embedding.why, sizeof embedding.why, "Python says why on stderr");
+}
+
+static bool succeeded(struct py_status status) {
+    if (status.type)
+        snprintf(embedding.why, sizeof embedding.why, "Python does not start: %s",
+                 status.message ? status.message : "it would exit");
+    return !status.type;
+}
+
+/* As the interpreter would start; but the locale stays the program's, and a set-uid program ignores
+ * $PYTHONPATH and the like. */
+static bool initialize(void) {
+    char *words[] = {executable, (char[]){"-Es"}};
+    struct py_before before;
+    struct py_config config;
+    python.PyPreConfig_InitPythonConfig(&before);
+    before.configure_locale = before.coerce_c_locale = before.parse_argv = 0;
+    before.utf8_mode = 1;
+    before.use_environment = !getauxval(AT_SECURE);
+    if (!succeeded(python.Py_PreInitialize(&before))) return false;
+    python.PyConfig_InitPythonConfig(&config);
+    bool ok =
+        succeeded(python.PyConfig_SetBytesArgv(&config, getauxval(AT_SECURE) ? 2 : 1, words)) &&
+        succeeded(python.Py_InitializeFromConfig(&config));
+    python.PyConfig_Clear(&config);
     return ok;
 }
 
-static void embedded_release(struct state *s) {
-    shmb_local_close(&s->local);
-    free(s->lengths);
-    free(s->texts);
-    free(s->advice);
-    free(s);
+/* Python's main thread is one of its own, for it must end in the thread that it began in, and ours
+ * may be gone by then. Signals stay the program's. */
+static void *run_python(void *nothing) {
+    static const int its_signals[] = {SIGINT, SIGPIPE, SIGXFSZ};
+    struct sigaction of_program[3];
+    void *state = NULL;
+    for (int i = 0; i < 3; i++) sigaction(its_signals[i], NULL, &of_program[i]);
+    if (initialize()) {
+        begin_package();
+        state = python.PyEval_SaveThread();
+        owner = getpid();
+    }
+    for (int i = 0; i < 3; i++) sigaction(its_signals[i], &of_program[i], NULL);
+    sem_post(&started);
+    if (!state) return nothing;
+    while (sem_wait(&ending)) continue;
+    python.PyEval_RestoreThread(state);
+    python.Py_FinalizeEx();
+    return nothing;
 }
 
-static shmb_status embedded_open(shmb_runner *r, struct url *url, const shmb_options *options) {
-    struct error why;
-    if (!embedded_load(&why)) {
-        char known[80] = "";
-        shmb_kind_names(known, sizeof known);
-        return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
-                         "there is no runner for \"%.40s://\": expected %s, one that the program "
-                         "registers, or one of Python's (grpc, python, ...), but %s",
-                         url->scheme, known, why.message);
+static void start_python(void) {
+    sigset_t every, before;
+    sem_init(&started, 0, 0);
+    sem_init(&ending, 0, 0);
+    sigfillset(&every);
+    shmb_library_stay();                           /* a thread's code */
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals are for its threads */
+    int error = pthread_create(&main_thread, NULL, run_python, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) snprintf(embedding.why, sizeof embedding.why, "there is no thread for Python");
+    else
+        while (sem_wait(&started)) continue;
+    finish_first();
+}
+
+bool shmb_embedded_begin(struct error *e) {
+    static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&starting);
+    if (!embedding.resolve && !*embedding.why && find_python(e)) {
+        embedding.add_runner = add_runner;
+        embedding.add_serdes = add_serdes;
+        if (python.Py_IsInitialized()) {
+            int gil = python.PyGILState_Ensure();
+            begin_package();
+            python.PyGILState_Release(gil);
+        } else {
+            start_python();
+        }
     }
-    struct state *s = calloc(1, sizeof *s);
-    if (!s) return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
+    if (*embedding.why) shmb_fail(e, SHMB_UNSUPPORTED, "%s", embedding.why);
+    bool begun = embedding.resolve;
+    pthread_mutex_unlock(&starting);
+    return begun;
+}
+
+shmb_status shmb_embedded_resolve(struct url *url, struct error *e) {
     char text[2 * URL_ROOM];
-    int scheme = snprintf(text, sizeof text, "%s://", url->scheme);
-    shmb_url_where(url, text + scheme, sizeof text - (size_t)scheme);
-    shmb_status status = python.open(text, options, &s->its);
-    if (status) shmb_fail(&r->broken, status, "%s", python.error_message(s->its));
-    else if (shmb_local_open(&s->local, r) == SHMB_OK) return SHMB_OK;
-    python.close(s->its);
-    embedded_release(s);
-    return r->broken.status;
+    shmb_options ignored = {.size = sizeof ignored}; /* those of every kind have been taken */
+    size_t scheme = (size_t)snprintf(text, sizeof text, "%s://", url->scheme);
+    shmb_url_where(url, text + scheme, sizeof text - scheme);
+    if (enter(e)) return e->status;
+    shmb_status status = embedding.resolve(&embedding, text, sizeof text);
+    leave();
+    return status ? shmb_fail(e, status, "%s", text) : shmb_url_split(text, url, &ignored, e);
 }
-
-/* Room for a list's rows. */
-static bool embedded_grow(struct state *s, int64_t rows) {
-    if (rows <= s->row_room) return true;
-    free(s->lengths);
-    free(s->texts);
-    s->lengths = calloc((size_t)rows, sizeof *s->lengths);
-    s->texts = calloc((size_t)rows, sizeof *s->texts);
-    s->row_room = s->lengths && s->texts ? rows : 0;
-    return s->row_room;
-}
-
-static bool embedded_give(struct state *s, const shmb_tensor *f) {
-    size_t bytes = (size_t)f->size * shmb_dtype_size(f->dtype);
-    void *to = NULL;
-    if (f->kind == SHMB_STRING) {
-        python.set_string(s->its, f->name, f->data, f->size);
-        return true;
-    }
-    if (f->kind != SHMB_TENSOR) {
-        int64_t rows = f->dims[0];
-        if (!embedded_grow(s, rows)) return false;
-        for (int64_t i = 0; i < rows; i++) {
-            s->lengths[i] = f->offsets[i + 1] - f->offsets[i];
-            s->texts[i] = (const char *)f->data + f->offsets[i];
-        }
-        if (f->kind == SHMB_STRINGS) {
-            python.set_strings(s->its, f->name, rows, s->texts, s->lengths);
-            return true;
-        }
-        to = python.feature_ragged(s->its, f->name, f->dtype, rows, s->lengths, f->rank,
-                                   f->dims + 2);
-    } else {
-        to = python.feature(s->its, f->name, f->dtype, f->rank, f->dims);
-    }
-    if (to && bytes) memcpy(to, f->data, bytes);
-    return to;
-}
-
-static shmb_status embedded_ask(shmb_runner *r, struct state *s, const shmb_tensor *features) {
-    for (uint32_t i = 0; i < r->builder.count; i++)
-        if (!embedded_give(s, &features[i])) return SHMB_NO_MEMORY;
-    return python.evaluate_as(s->its, r->want);
-}
-
-static shmb_status embedded_start(shmb_runner *r) {
-    struct state *s = r->kind_state;
-    const shmb_tensor *features = shmb_local_features(r);
-    if (!features) return r->error.status;
-    python.set_deadline(s->its, r->deadline_ns ? shmb_runner_deadline(r) : 0);
-    shmb_status status = embedded_ask(r, s, features);
-    if (status == SHMB_INTERRUPTED && atomic_exchange(&s->forwarded, 0) &&
-        !atomic_exchange(&r->interrupted, 0))
-        /* that was meant for an earlier question, and has been said */
-        status = embedded_ask(r, s, features);
-    if (status) {
-        shmb_fail(&r->error, status, "%s", python.error_message(s->its));
-        if (shmb_status_lasts(status)) r->broken = r->error;
-        return status;
-    }
-    int64_t count = python.advice_count(s->its);
-    if (count > s->advice_room) {
-        free(s->advice);
-        s->advice = calloc((size_t)count, sizeof *s->advice);
-        s->advice_room = s->advice ? count : 0;
-        if (!s->advice) return shmb_fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
-    }
-    for (int64_t i = 0; i < count; i++) python.advice_at(s->its, i, &s->advice[i]);
-    shmb_local_answer(r, s->advice, (uint32_t)count);
-    return SHMB_OK;
-}
-
-static void embedded_interrupt(shmb_runner *r) {
-    struct state *s = r->kind_state;
-    atomic_store(&s->forwarded, 1);
-    python.interrupt(s->its);
-}
-
-static void embedded_close(shmb_runner *r) {
-    struct state *s = r->kind_state;
-    python.close(s->its);
-    embedded_release(s);
-}
-
-const struct runner_ops shmb_embedded_runner = {.scheme = "",
-                                                .open = embedded_open,
-                                                .start = embedded_start,
-                                                LOCAL_KIND,
-                                                .close = embedded_close,
-                                                .interrupt = embedded_interrupt};

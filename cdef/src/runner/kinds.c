@@ -5,6 +5,7 @@
 #include "runner/default.h"
 #include "runner/local.h"
 #include "runner/nonblocking.h"
+#include "serdes/serdes.h"
 
 /* The kinds that this library speaks. */
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
@@ -39,11 +40,29 @@ bool shmb_scheme_local(const char *scheme) {
     return kind && kind->begin == shmb_local_begin;
 }
 
+/* Does this library know what the URL names? Else Python may. */
+static bool all_known(const struct url *url) {
+    const char *serdes = strcmp(url->scheme, "pipe") ? NULL : shmb_url_option(url, "serdes");
+    return shmb_scheme_known(url->scheme) && (!serdes || shmb_serdes_find(serdes));
+}
+
+static shmb_status ask_python(shmb_runner *r, struct url *url) {
+    struct error why;
+    char known[80] = "";
+    if (shmb_embedded_begin(&why)) return shmb_embedded_resolve(url, &r->broken);
+    if (shmb_scheme_known(url->scheme)) return SHMB_OK; /* it says which SerDes there are */
+    shmb_kind_names(known, sizeof known);
+    return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
+                     "there is no runner for \"%.40s://\": expected %s, one that the program "
+                     "registers, or one of Python's (grpc, python, ...), but %s",
+                     url->scheme, known, why.message);
+}
+
 shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options) {
     shmb_options its = *options;
+    if (!all_known(url) && ask_python(r, url)) return r->broken.status;
     const struct runner_ops *kind = shmb_kind_find(url->scheme);
     if (!kind) kind = shmb_plugin_find(url->scheme);
-    if (!kind) kind = &shmb_embedded_runner;
     its.retries = 0;
     its.backoff = 0;
     its.default_advice = NULL;

@@ -105,8 +105,10 @@ static inline double patience(const shmb_runner *r, double connect_timeout, shmb
     return at_least_a_moment(longer && deadline > connect_timeout ? deadline : connect_timeout);
 }
 
-/* The kind for a scheme that nobody has: Python's, loaded into this process. */
-extern const struct runner_ops shmb_embedded_runner;
+/* Starts Python in this process, unless it runs. False: e says why there is none. */
+bool shmb_embedded_begin(struct error *e);
+/* Then: has Python register what the URL names; *url becomes the URL to open. */
+shmb_status shmb_embedded_resolve(struct url *url, struct error *e);
 /* The library's own kind of that scheme; NULL when there is none. */
 const struct runner_ops *shmb_kind_find(const char *scheme);
 /* The kind that serves what was registered for a scheme; NULL when nothing was. It lives as long as

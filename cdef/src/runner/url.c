@@ -101,14 +101,21 @@ shmb_status shmb_url_split(const char *text, struct url *url, shmb_options *opti
     return SHMB_OK;
 }
 
+static int find_option(const struct url *url, const char *name) {
+    for (int i = 0; i < url->count; i++)
+        if (strcmp(url->options[i].name, name) == 0) return i;
+    return -1;
+}
+
+const char *shmb_url_option(const struct url *url, const char *name) {
+    int i = find_option(url, name);
+    return i < 0 ? NULL : url->options[i].value;
+}
+
 const char *shmb_url_take(struct url *url, const char *name) {
-    for (int i = 0; i < url->count; i++) {
-        if (strcmp(url->options[i].name, name) != 0) continue;
-        const char *value = url->options[i].value;
-        url->options[i] = url->options[--url->count];
-        return value;
-    }
-    return NULL;
+    const char *value = shmb_url_option(url, name);
+    if (value) url->options[find_option(url, name)] = url->options[url->count - 1], url->count--;
+    return value;
 }
 
 shmb_status shmb_url_done(const struct url *url, const char *known, struct error *e) {

@@ -20,7 +20,9 @@ struct url {
 /* Splits a URL; what every kind understands goes to *options. */
 shmb_status shmb_url_split(const char *text, struct url *url, shmb_options *options,
                            struct error *e);
-/* Takes an option of the kind's own; NULL when the URL has none of that name. */
+/* An option of the kind's own; NULL when the URL has none of that name. */
+const char *shmb_url_option(const struct url *url, const char *name);
+/* The same, and the kind takes it. */
 const char *shmb_url_take(struct url *url, const char *name);
 /* Fails when options are left that nobody took; known: those of the kind, for
  * example "serdes, ", or "". */
