@@ -5,8 +5,16 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmbridge._tune.functions import Function, file_text, functions_of, read_file
-from shmbridge._tune.search import ALWAYS, NEVER, Measured, Search
+from shmbridge._tune import (
+    ALWAYS,
+    NEVER,
+    Function,
+    Measured,
+    Search,
+    file_text,
+    functions_of,
+    read_file,
+)
 
 NAMES = [f"f{i}" for i in range(8)]
 NUMBERS = st.integers(0, 100)
@@ -35,12 +43,10 @@ def test_the_result_was_measured_and_is_never_worse(calls, costs, budget, togeth
                 name: float(cost[k]) for name, cost, k in zip(NAMES, costs, kinds, strict=True)
             }
             fails = each and random.random() < 0.1
-            found = Measured(math.inf if fails else sum(sizes.values()) + random.randint(0, 3))
-            found.sizes = {} if fails else sizes
-            measured[tuple(sorted(each.items()))] = min(
-                found, measured.get(tuple(sorted(each.items())), found)
-            )
-            results.append(found)
+            score = math.inf if fails else sum(sizes.values()) + random.randint(0, 3)
+            key = tuple(sorted(each.items()))
+            measured[key] = min(score, measured.get(key, score))
+            results.append(Measured(score, {} if fails else sizes))
         return results
 
     search = Search(functions(calls), functions(calls), measure, together)
@@ -61,24 +67,22 @@ def test_independent_savings_are_all_found():
         results = []
         for each in candidates:
             sizes = {n: 10.0 - (each.get(n) == ALWAYS and n in NAMES[::2]) for n in NAMES}
-            results.append(Measured(sum(sizes.values())))
-            results[-1].sizes = sizes
+            results.append(Measured(sum(sizes.values()), sizes))
             runs.append(each)
         return results
 
     search = Search(before, before, measure, together=True)
     search.run()
     assert search.attributes == dict.fromkeys(NAMES[::2], ALWAYS) and search.plain == 80
-    assert search.score == 76 and len(runs) < 12
+    assert search.score == 76 and len(runs) < 15
 
 
 TEXTS = st.text(st.characters(exclude_characters=",\n\r\0", exclude_categories=["Cs"]), min_size=1)
 
 
-@given(st.dictionaries(TEXTS, st.sampled_from([ALWAYS, NEVER])), st.text(), st.data())
-def test_a_file_is_read_as_it_was_written(attributes, comment, data):
-    changed = data.draw(st.sets(st.sampled_from(sorted(attributes)))) if attributes else set()
-    text = file_text(attributes, changed, comment)
+@given(st.dictionaries(TEXTS, st.sampled_from([ALWAYS, NEVER])), st.text())
+def test_a_file_is_read_as_it_was_written(attributes, comment):
+    text = file_text(attributes, comment)
     assert read_file(text) == attributes
     lines = text.decode().split("\n")
     assert len([line for line in lines if "," in line]) == len(attributes)

@@ -1,1 +1,0 @@
-"""The search of `shmbridge tune`: attributes of functions that make a score smaller."""
