@@ -34,7 +34,7 @@ AT_ONCE = 4  # batches that start from the same attributes
 ALWAYS, NEVER = "alwaysinline", "noinline"
 Attributes: TypeAlias = Mapping[str, str]
 Move: TypeAlias = tuple[str, str]  # a callee and its new attribute; "": none
-NAME = r'@("[^"]*"|[\w.$-]+)\('
+NAME = r"@([\w.$-]+)\("  # quoted ones, which may have commas, are left out
 DEFINITION = re.compile(rf"^define ([^\n]*?){NAME}([^\n]*)\{{\n(.*?)^\}}", re.M | re.S)
 CALL = re.compile(rf"\b(?:call|invoke|callbr)\b[^\n@]*{NAME}")
 GROUP = re.compile(r"^attributes (#\d+) = \{([^\n]*)\}", re.M)
@@ -61,36 +61,20 @@ def functions_of(assembly: str) -> Functions:
     """The functions that LLVM's assembly defines, by name."""
     groups = {name: re.sub('"[^"]*"', "", words).split() for name, words in GROUP.findall(assembly)}
     found = {}
-    for head, quoted, tail, body in DEFINITION.findall(assembly):
-        name, linkage = _unquoted(quoted), {*head.split()}
-        calls = Counter(map(_unquoted, CALL.findall(body)))
+    for head, name, tail, body in DEFINITION.findall(assembly):
+        linkage, calls = {*head.split()}, Counter(CALL.findall(body))
         said = {*tail.split()}.union(*(groups.get(each, ()) for each in re.findall(r"#\d+", tail)))
         # LLVM inlines neither recursive functions nor those with variable arguments.
-        never = name in calls or "..." in tail or bool(re.search("[,\n\r\0]", name))
-        fixed = never or bool(DECIDED & said or REPLACEABLE & linkage)
+        fixed = name in calls or "..." in tail or bool(DECIDED & said or REPLACEABLE & linkage)
         static = bool(linkage & {"internal", "private"})
         found[name] = Function(static, body.count("\n"), calls, fixed)
     return found
 
 
-def _unquoted(quoted: str) -> str:
-    """A name as it is in the object: quoted, it has escapes such as \\22."""
-    data = quoted.strip('"').encode(errors="surrogateescape")
-    data = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), data)
-    return data.decode(errors="surrogateescape")
-
-
-def file_text(attributes: Attributes, comment: str = "") -> bytes:
+def file_text(attributes: Attributes, comment: str = "") -> str:
     """The file: a comment, which is a line without a comma, and a line for each function."""
-    texts = ["# " + re.sub(r"[^ -+\--~]", " ", comment)]
-    texts += [f"{name},{attributes[name]}" for name in sorted(attributes)]
-    return "".join(f"{text}\n" for text in texts).encode(errors="surrogateescape")
-
-
-def read_file(data: bytes) -> Attributes:
-    """The attributes in a file."""
-    lines = data.decode(errors="surrogateescape").split("\n")
-    return dict(line.rstrip("\r").split(",", 1) for line in lines if "," in line)
+    lines = [f"{name},{attributes[name]}" for name in sorted(attributes)]
+    return "\n".join(["# " + " ".join(re.split(r"[,\s]+", comment)), *lines, ""])
 
 
 def callees(functions: Functions) -> list[str]:
@@ -263,7 +247,7 @@ class Source:
 
         task = Task(words, scores={"assembly": read}, seconds=PLAIN)
         task.baseline(replace(self.module, flags=kept))
-        return made[0].decode(errors="surrogateescape")
+        return made[0].decode(errors="replace")
 
     def flags(self, file: str) -> tuple[str, ...]:
         """The flags with which the compiler reads a file of attributes."""
@@ -278,7 +262,7 @@ class Source:
         words = [self._compiler, "{flags}", *kind, "{module}", "-o", to]
         if link:
             words = ["sh", "-c", f'"$@" && cd {shlex.quote(os.getcwd())} && {link}', "sh", *words]
-        with tempfile.NamedTemporaryFile(prefix="shmbridge-tune-") as file:
+        with tempfile.NamedTemporaryFile("w", prefix="shmbridge-tune-") as file:
             file.write(file_text(attributes))
             file.flush()
             module = replace(self.module, flags=(*self.module.flags, *self.flags(file.name)))
@@ -294,11 +278,11 @@ class Source:
         name = hashlib.sha256(said.encode(errors="surrogateescape") + key).hexdigest()
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "shmbridge/tune")
         cache.mkdir(parents=True, exist_ok=True)
-        known = dict[bytes, Measured]()
-        for line in (cache / name).open("rb") if (cache / name).exists() else ():
+        known = dict[str, Measured]()
+        for line in (cache / name).open() if (cache / name).exists() else ():
             with suppress(ValueError, TypeError):  # a kill may have cut it
                 text, total, sizes = json.loads(line)
-                known[os.fsencode(text)] = Measured(float(total), {**sizes})
+                known[text] = Measured(float(total), {**sizes})
 
         def measured(attributes: Attributes) -> Measured:
             sizes = dict[str, float]()
@@ -319,7 +303,7 @@ class Source:
             with ThreadPoolExecutor(jobs) as pool, (cache / name).open("a") as store:
                 for each, found in zip(new, pool.map(measured, new), strict=True):
                     known[file_text(each)] = found
-                    store.write(json.dumps([os.fsdecode(file_text(each)), *found]) + "\n")
+                    store.write(json.dumps([file_text(each), *found]) + "\n")
             return [known[t] for t in takewhile(known.__contains__, map(file_text, candidates))]
 
         return several

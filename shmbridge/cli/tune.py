@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from shmbridge._tune import Search, Source, callees, file_text, read_file
+from shmbridge._tune import Search, Source, callees, file_text
 from shmbridge.cli._option_types import EXISTING_FILE, argument, option, takes
 from shmbridge.errors import InvalidError
 from shmbridge.training import Corpus, Module
@@ -86,12 +86,18 @@ def tune(options: Options) -> None:
     its score larger. After Ctrl-C the files have the best attributes so far, and the same command
     continues, because results are stored.
     """
-    compiler, *words = options.command
+    gone, (compiler, *words) = 0, options.command
     sources = [Source(compiler, each) for each in modules_of(words, options.commands)]
     if options.output.suffix == ".csv" and len(sources) > 1:
         raise click.UsageError(f"-o {options.output}: expected a folder for {len(sources)} sources")
     if options.check:
-        raise SystemExit(any([gone(options.file(source), source) for source in sources]))
+        for file, source in ((options.file(source), source) for source in sources):
+            lines = (line.partition(",") for line in file.read_text().splitlines())
+            named = {name for name, comma, _ in lines if comma}
+            for name in sorted(named - source.before.keys()):
+                click.echo(f"{file}: {source.module.name} has no function {name}")
+                gone = 1
+        raise SystemExit(gone)
     console = Console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="shmbridge-tune-") as work,
@@ -105,31 +111,23 @@ def tune(options: Options) -> None:
     click.echo(f"{said} with {used} compilations. Compile with {flags}", err=True)
 
 
-def gone(file: Path, source: Source) -> set[str]:
-    """The functions that a file names and its source does not have, printed."""
-    names = read_file(file.read_bytes()).keys() - source.before.keys()
-    for name in sorted(names):
-        click.echo(f"{file}: {source.module.name} has no function {name}")
-    return names
-
-
 def tuned(
     options: Options, sources: Sequence[Source], objects: Sequence[str], done: Callable[[], None]
 ) -> str:
     """Searches the sources one after the other, and writes their files. The change of all."""
     score = SCORES.get(options.score) or printed(options.score, NUMBER)
-    jobs, link, key = options.jobs or len(os.sched_getaffinity(0)), "", b""
+    jobs, link = options.jobs or len(os.sched_getaffinity(0)), ""
     for source, made in zip(sources, objects, strict=True) if options.link else ():
         source.compile({}, made)
     found, weights = list[Search](), [len(callees(source.before)) for source in sources]
     for at, source in enumerate(sources):
         left = (options.compilations or math.inf) - sum(each.used for each in sources)
         source.limit = source.used + max(2, left * weights[at] / (sum(weights[at:]) or 1))
+        key = f"{options.score}\0{options.link}".encode()
         if options.link:
-            key = b"".join(Path(each).read_bytes() for each in objects if each != objects[at])
+            key += b"".join(Path(each).read_bytes() for each in objects if each != objects[at])
             placed = [*objects[:at], "{folder}/object", *objects[at + 1 :]]
             link = options.link.replace("{objects}", " ".join(placed))
-        key += f"{options.score}\0{options.link}".encode()
         measure = source.measure(score, key, jobs, done, link)
         search = Search(source.before, source.after(), measure, options.score in SCORES)
         found.append(search)
@@ -139,7 +137,7 @@ def tuned(
             if search.plain < math.inf:
                 file, said = options.file(source), f"{options.score}: {change([search])}"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(file_text(search.attributes, said))
+                file.write_text(file_text(search.attributes, said), errors="replace")
                 click.echo(f"{file}: {said}", err=True)
         if link:
             source.compile(search.attributes, objects[at])
