@@ -9,7 +9,9 @@ from support.cli import refused, run
 
 import shmbridge
 from shmbridge._urls.options import byte_count
+from shmbridge.cli import main
 from shmbridge.cli._option_types import in_letters, option, takes
+from shmbridge.errors import InvalidError
 
 
 def test_help_lists_the_commands():
@@ -24,6 +26,24 @@ def test_version_is_the_librarys():
 
 def test_an_unknown_command_is_a_usage_error():
     assert "No such command" in refused(2, "serv")
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "says"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (InvalidError("two\nlines"), 1, "Error: two lines\n"),
+        (OSError(28, "No space"), 1, "Error: [Errno 28] No space\n"),
+    ],
+    ids=["Ctrl-C", "ours", "the system's"],
+)
+def test_what_a_command_raises_is_its_status_and_one_line(monkeypatch, raised, status, says):
+    def config():
+        raise raised
+
+    monkeypatch.setattr("shmbridge.cli.config.config", click.command(config))
+    done = CliRunner().invoke(main, ["config"])
+    assert (done.exit_code, done.output) == (status, says)
 
 
 def test_config_alone_prints_everything():

@@ -348,7 +348,9 @@ def test_arrays_are_views_of_what_was_read(path: Path) -> None:
 
 def test_a_log_is_read_as_it_is_asked_for(path: Path) -> None:
     path.write_bytes(LLVMS + b"nonsense\n")
-    records = iter(TrainingLog(path))
+    log = TrainingLog(path)
+    records = iter(log)
+    assert log.torn == ""  # before its end is read
     assert [next(records).observation, next(records).observation] == [0, 1]
     with pytest.raises(CorruptError, match="expected a line of JSON"):
         next(records)
