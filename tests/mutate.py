@@ -1,17 +1,21 @@
 """Changes product files, one place at a time, and reports the changes that no test notices.
 
-    python tests/mutate.py                    # 200 mutants of all product code: a night
-    python tests/mutate.py -n 5 --seed 1 cdef/src/pipe shmbridge/logs    # five, of these folders
+    python tests/mutate.py                    # 200 mutants of all product code: hours
+    python tests/mutate.py -n 5 cdef/src/pipe shmbridge/logs    # five, of these folders
 
 A folder gets mutants in proportion to its lines. The seed is another one in each run, and is
-printed. A mutant that survives may mean the same as the file; those that compile to the same code
-are not tried.
+printed; with --seed a run goes on where an earlier one ended. The tests whose names and words are
+nearest to the changed file run first, and the first failure ends them. It counts if the same test
+passes without the change. Mutants that compile to the same code are not tried.
 Needs root, unshare, CMake, Ninja, and the package's test dependencies. Everything happens in a copy
 and an environment below build/mutation: the checkout and the installed package never change.
 """
 
 import argparse
+import contextlib
 import difflib
+import functools
+import itertools
 import os
 import random
 import re
@@ -20,50 +24,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
 from support.reliability import record
 
 ROOT = Path(__file__).parents[1]
-CROSS = "tests/cross tests/conformance/test_conformance.py"
-# What is run for a folder, the longest that fits: whether all C tests, then these of pytest, of
-# which those that are marked slow are left out.
-AREAS = {
-    "cdef/extension": (False, "tests/host tests/envs"),
-    "cdef/include": (True, "tests/rl tests/package tests/embedding"),
-    "cdef/launcher": (False, "tests/cli tests/peers"),
-    "cdef/preload": (True, "tests/peers"),
-    "cdef/src": (True, f"{CROSS} tests/host tests/runner tests/bridge"),
-    "cdef/src/command": (True, "tests/cli tests/peers"),
-    "cdef/src/environment": (True, "tests/rl tests/envs"),
-    "cdef/src/llvm": (True, "tests/hosts tests/peers"),
-    "cdef/src/model": (True, "tests/runner tests/compile"),
-    "cdef/src/pipe": (True, "tests/hosts tests/conformance tests/peers"),
-    "cdef/src/serdes": (True, "tests/serdes tests/conformance"),
-    "cdef/src/text": (True, "tests/serdes tests/logs tests/llvm"),
-    "shmbridge": (False, "tests/package tests/values tests/cli tests/host"),
-    "shmbridge/_bridge": (False, "tests/bridge tests/cli tests/host"),
-    "shmbridge/_compile": (False, "tests/compile tests/cli"),
-    "shmbridge/_embedding.py": (False, "tests/embedding"),
-    "shmbridge/_grpc": (False, "tests/remote"),
-    "shmbridge/_host": (False, "tests/host tests/cross"),
-    "shmbridge/_jobs": (False, "tests/training tests/compile"),
-    "shmbridge/_llvm": (False, "tests/llvm tests/peers tests/cli"),
-    "shmbridge/_runner": (False, "tests/runner tests/cross"),
-    "shmbridge/_urls": (False, "tests/runner tests/host tests/serdes"),
-    "shmbridge/_values": (False, "tests/values tests/runner tests/host"),
-    "shmbridge/cli": (False, "tests/cli tests/peers"),
-    "shmbridge/demo": (False, "tests/cli"),
-    "shmbridge/envs": (False, "tests/envs"),
-    "shmbridge/hosts": (False, "tests/hosts tests/remote tests/peers"),
-    "shmbridge/logs": (False, "tests/logs"),
-    "shmbridge/rl.py": (False, "tests/rl tests/envs"),
-    "shmbridge/runners": (False, "tests/runner tests/remote"),
-    "shmbridge/serdes": (False, "tests/serdes"),
-    "shmbridge/training": (False, "tests/training tests/tune"),
-}
+WORK = ROOT / "build/mutation"
 
 # ---- Mutants ----
 
@@ -127,13 +94,13 @@ def mutants(text: str, suffix: str) -> list[str]:
     return found
 
 
-# ---- Running ----
+def is_python(text: str) -> bool:
+    with contextlib.suppress(SyntaxError):
+        return bool(compile(text, "", "exec"))
+    return False
 
-OPTIONS = "SHMB_BUILD_TESTS=ON CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O2"
-OPTIONS += " CMAKE_EXE_LINKER_FLAGS=-fsanitize=leak"  # tests/run looks for leaks, too
-TRIED = ["killed", "timeout", "survived"]
-ISOLATED = ["unshare", "--mount", "--pid", "--mount-proc", "--kill-child", "sh", "-c"]
-OWN_SHM = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"; exit $?'
+
+# ---- Files ----
 
 
 def listed(*folders: str) -> list[Path]:
@@ -149,109 +116,149 @@ def product() -> list[Path]:
     return [path for path in paths if path.suffix in OPERATORS and "_generated" not in path.parts]
 
 
-def area(path: Path) -> str:
-    """The folder of the table that a file belongs to."""
-    return max((folder for folder in AREAS if f"{path}/".startswith(f"{folder}/")), key=len)
+def draw(chance: random.Random, texts: dict[Path, str]) -> tuple[Path, str]:
+    """A mutant: a file, in proportion to its lines, and its text."""
+    while True:
+        (path,) = chance.choices(list(texts), [text.count("\n") for text in texts.values()])
+        if found := mutants(texts[path], path.suffix):
+            return path, chance.choice(found)
+
+
+@functools.cache
+def words(path: Path) -> set[str]:
+    return set(re.findall(r"[a-z]{3,}|[A-Za-z]\w{3,}", f"{path} {(ROOT / path).read_text()}"))
+
+
+def nearest(path: Path, tests: list[Path], suffix: str) -> list[Path]:
+    """Tests in the order in which they share names, or words that few of them have, with a file."""
+    tests = [test for test in tests if suffix in test.suffix]  # .c: also .cpp
+    about, folders = words(path), {part.strip("_") for part in path.parts[1:-1]}
+    files = Counter(word for test in tests for word in words(test))
+
+    def distance(test: Path) -> float:
+        shared = sum(1 / files[word] for word in words(test) & about)
+        near = not folders.isdisjoint(test.parts) or path.stem.strip("_") in test.stem
+        return -shared / len(words(test)) ** 0.5 - near
+
+    return sorted(tests, key=distance)
+
+
+# ---- Running ----
+
+OPTIONS = "SHMB_BUILD_TESTS=ON CMAKE_BUILD_TYPE=None CMAKE_C_FLAGS=-O2"
+OPTIONS += " CMAKE_EXE_LINKER_FLAGS=-fsanitize=leak"  # tests/run looks for leaks, too
+ISOLATED = ["unshare", "--mount", "--pid", "--mount-proc", "--kill-child", "sh", "-c"]
+OWN_SHM = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"; exit $?'
+PIP = ["-q", "--no-deps", "--no-build-isolation", "--no-compile", "--force-reinstall"]
+PYTEST = ["-P", "-m", "pytest", "-xq", "--timeout", "60", "-m", "not slow"]
+CTEST = ["--timeout", "60", "--stop-on-failure", "-j4"]
 
 
 class Copy:
     """A copy of the checkout, a build of its C tests, and an environment with its package."""
 
     def __init__(self) -> None:
-        self.at, self.venv = ROOT / "build/mutation/copy", ROOT / "build/mutation/venv"
-        self.build, self.log = ROOT / "build/mutation/build", ROOT / "build/mutation/log"
-        shutil.rmtree(self.at, ignore_errors=True)
-        shutil.rmtree(self.venv, ignore_errors=True)
-        self.at.mkdir(parents=True)
-        for path in listed():
-            (self.at / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, self.at / path)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.venv], check=True)
-        self.site = next(self.venv.glob("lib/python*/site-packages"))
+        self.at, self.build, self.log = WORK / "copy", WORK / "build", WORK / "log"
+        self.python = WORK / "venv/bin/python"
+        self.environ = os.environ | {
+            "PATH": f"{self.python.parent}:{os.environ['PATH']}",
+            "CMAKE_C_COMPILER_LAUNCHER": shutil.which("ccache") or "",
+            "PYTHONDONTWRITEBYTECODE": "1",  # a mutant may have the size and second of the file
+        }
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", WORK / "venv"], check=True)
+        self.site = next((WORK / "venv").glob("lib/python*/site-packages"))
         (self.site / "others.pth").write_text(sysconfig.get_path("platlib"))
+        shutil.rmtree(self.at, ignore_errors=True)
+        for path in listed():
+            self.put(path)
+        self.tests = [path for path in listed("tests") if path.name.startswith("test_")]
+        self.broken: list[str] = []
+        self.stale = True  # the package is not that of the copy
         options = [f"-D{option}" for option in OPTIONS.split()]
         self.run("cmake", "-G", "Ninja", "-S", self.at / "cdef", "-B", self.build, *options)
+        if not self.install():
+            sys.exit(f"{ROOT} is not built: see {self.log}")
+
+    def put(self, path: Path, text: str | None = None) -> None:
+        """Writes a mutant, or the file again. Ninja builds what differs."""
+        data, to = text.encode() if text else (ROOT / path).read_bytes(), self.at / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(data)
+        shutil.copymode(ROOT / path, to)
+        if path.suffix == ".py" and (self.site / path).exists():
+            (self.site / path).write_bytes(data)
+        else:
+            self.stale = True
 
     def run(self, *command: object, seconds: float | None = None) -> bool:
         """False: it failed. It leaves no process, and no file in /dev/shm or TMPDIR."""
-        path = f"{self.venv / 'bin'}:{os.environ['PATH']}"
         with tempfile.TemporaryDirectory() as temporary, self.log.open("wb") as log:
-            done = subprocess.run(
-                [*ISOLATED, OWN_SHM, "sh", *map(str, command)],
-                cwd=self.at,
-                env=os.environ | {"PATH": path, "TMPDIR": temporary},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=seconds,
-            )
-            return done.returncode == 0
+            files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            own = {"cwd": self.at, "env": self.environ | {"TMPDIR": temporary}, "timeout": seconds}
+            words = [*ISOLATED, OWN_SHM, "sh", *map(str, command)]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return subprocess.run(words, **files, **own).returncode == 0
+            return False
 
-    def install(self, path: Path) -> bool:
-        """Puts the file that was written into the environment."""
-        if path.suffix == ".py" and path.parts[0] == "shmbridge" and (self.site / path).exists():
-            shutil.copy(self.at / path, self.site / path)
-            return True
-        pip = [sys.executable, "-m", "pip", "--python", self.venv / "bin/python", "install", "-q"]
-        offline = ["--no-deps", "--no-build-isolation", "--no-compile", "--force-reinstall"]
-        return self.run(*pip, *offline, self.at)
+    def install(self) -> bool:
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", *PIP]
+        if self.stale:
+            self.stale = not self.run(*pip, f"--config-settings=build-dir={WORK}/wheel", self.at)
+        return not self.stale
 
-    def test(self, path: Path, original: bytes | None, seconds: float | None) -> str:
-        """What became of the mutant that the copy holds."""
-        of_c, of_python = AREAS[area(path)]
-        if path.suffix == ".py":
-            try:
-                compile((self.at / path).read_text(), path, "exec")
-            except SyntaxError:
-                return "not built"
-        if path.suffix != ".py" and not self.run("ninja", "-C", self.build):
-            return "not built"
-        if original and self.compiled(path) == original:
-            return "the same"
-        if not self.install(path):
-            return "not built"
-        ctest = ["ctest", "--test-dir", self.build, "--timeout", "120", "--stop-on-failure", "-j4"]
-        pytest = [self.venv / "bin/python", "-P", "-m", "pytest", "-xq", "--timeout", "60"]
-        pytest += ["-m", "not slow", "-p", "no:cacheprovider", *of_python.split()]
-        for command in [ctest, pytest] if of_c else [pytest]:
-            try:
-                # on a busy machine one may fail without cause
-                if not any(self.run(*command, seconds=seconds) for _ in range(2)):
+    def ctest(self, tests: list[Path], *options: str) -> bool:
+        """Builds and runs these programs."""
+        names = [f"{each.stem}{'_20' * (each.suffix == '.cpp')}" for each in tests]
+        chosen = options or ["-R", f"^({'|'.join(names)})$"]
+        command = ["ctest", "--test-dir", self.build, *CTEST, *chosen]
+        return self.run("ninja", "-C", self.build, *names) and self.run(*command, seconds=200)
+
+    def pytest(self, *options: object) -> bool:
+        cache = ["-o", f"cache_dir={WORK}/cache"]
+        return self.run(self.python, *PYTEST, *cache, *self.broken, *options, seconds=150)
+
+    def test(self, path: Path, text: str) -> str:
+        """What becomes of a mutant."""
+        if path.suffix == ".py" and not is_python(text):
+            return "left out"
+        original = self.compiled(path)
+        self.put(path, text)
+        if original and self.compiled(path) in (None, original):
+            return "left out"
+        if path.parts[1] == "src":
+            near = nearest(path, self.tests, ".c")
+            for some in near[:8], near[8:40]:
+                if not self.ctest(some):
+                    self.put(path)
+                    return "killed" if self.ctest(some, "--rerun-failed") else "unclear"
+        if not self.install():
+            return "left out"
+        near = nearest(path, self.tests, ".py")
+        for some in near[:3], near[3:10], near[10:20]:
+            while not self.pytest(*some):
+                self.put(path)
+                if self.install() and self.pytest("--lf", *some):
                     return "killed"
-            except subprocess.TimeoutExpired:
-                return "timeout"
+                failed = re.findall(r"^FAILED (\S+)", self.log.read_text(errors="replace"), re.M)
+                if not failed:
+                    return "unclear"
+                self.broken += [f"--deselect={test}" for test in failed]  # here, without a mutant
+                self.put(path, text)
+                self.install()
         return "survived"
 
     def compiled(self, path: Path) -> bytes | None:
-        """The optimised code of a C file: equal for mutants that mean the same. None: a header, or
-        not built here."""
-        found = sorted(self.build.rglob(f"{path.name}.o"))
-        return b"".join(each.read_bytes() for each in found if "explore" not in f"{each}") or None
-
-
-class Sample:
-    """Mutants of some files, in random order."""
-
-    def __init__(self, paths: list[Path], seed: int) -> None:
-        self.random = random.Random(seed)
-        self.texts = {path: (ROOT / path).read_text() for path in paths}
-
-    def draw(self) -> tuple[Path, str]:
-        """A mutant: a file, in proportion to its lines, and its text."""
-        while True:
-            weights = [text.count("\n") for text in self.texts.values()]
-            (path,) = self.random.choices(list(self.texts), weights)
-            if found := mutants(self.texts[path], path.suffix):
-                return path, self.random.choice(found)
+        """The optimised code of a C file: equal for mutants that mean the same. None: not built."""
+        if not self.run("ninja", "-C", self.build, "shmbridge_static", "shmbridge_preload"):
+            return None
+        return b"".join(each.read_bytes() for each in self.build.rglob(f"{path.name}.o")) or None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "places", nargs="*", default=["cdef", "shmbridge"], metavar="FILE_OR_FOLDER"
-    )
+    parser.add_argument("places", nargs="*", default=["cdef", "shmbridge"])
     parser.add_argument("-n", "--number", type=int, default=200, help="of mutants")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--record", action="store_true", help="for docs/reliability.md")
@@ -260,39 +267,31 @@ def main() -> None:
     if not inside:
         parser.error(f"no product file is in {', '.join(chosen.places)}")
     print(f"seed {chosen.seed}", flush=True)
-    copy, sample = Copy(), Sample(inside, chosen.seed)
-    seconds: dict[str, float] = {}  # that the tests of an area may take
-    originals: dict[Path, bytes | None] = {}
+    texts = {path: (ROOT / path).read_text() for path in inside}
+    copy, chance = Copy(), random.Random(chosen.seed)
+    kept = WORK / f"seed-{chosen.seed}"  # a line for each that was drawn
+    results = kept.read_text().splitlines() if kept.exists() else []
     counts: dict[str, Counter[str]] = {}
     tried = 0
-    while tried < chosen.number:
-        path, mutant = sample.draw()
-        where, text = area(path), sample.texts[path]
-        if where not in seconds:
-            began = time.monotonic()
-            if (became := copy.test(path, None, None)) != "survived":
-                sys.exit(f"{where}: {became} without a change, see {copy.log}")
-            seconds[where] = 3 * (time.monotonic() - began) + 60
-        originals.setdefault(path, copy.compiled(path))
-        (copy.at / path).write_text(mutant)
-        result = copy.test(path, originals[path], seconds[where])
-        counts.setdefault(where, Counter())[result] += 1
-        tried += result in TRIED
-        (copy.at / path).write_text(text)
-        if not copy.install(path) or not copy.run("ninja", "-C", copy.build):
-            sys.exit(f"{path} is not built any more: see {copy.log}")
-        lines = [text.split("\n"), mutant.split("\n")]
-        print(f"{tried}: {result}: {path}", flush=True)
-        if result == "survived":
-            print(*difflib.unified_diff(*lines, f"{path}", f"{path}", "", "", 1, ""), sep="\n")
-    if chosen.record:
-        for where, count in counts.items():
-            found = {result: count[result] for result in TRIED}
-            record(f"mutants {where}", **found, seed=chosen.seed)
-    total = sum(counts.values(), Counter[str]())
-    for where, count in sorted(counts.items()):
-        print(f"{where:32}", *(f"{count[result]:4} {result}" for result in [*TRIED, "the same"]))
-    print(f"{tried - total['survived']} of {tried} did not survive")
+    for number in itertools.count():
+        path, mutant = draw(chance, texts)
+        if number == len(results):
+            results.append(copy.test(path, mutant))
+            copy.put(path)
+            kept.write_text("".join(f"{result}\n" for result in results))
+            print(f"{number}: {results[-1]}: {path}", flush=True)
+            if results[-1] == "survived":
+                lines = [texts[path].split("\n"), mutant.split("\n")]
+                print(*difflib.unified_diff(*lines, n=1, lineterm=""), sep="\n", flush=True)
+        counts.setdefault(f"{path.parent}", Counter())[results[number]] += 1
+        tried += results[number] in ("killed", "survived")
+        if tried == chosen.number:
+            break
+    for folder, count in sorted(counts.items()):
+        print(f"{folder:32}", *(f"{number:4} {result}" for result, number in count.items()))
+        if chosen.record:
+            found = {result: count[result] for result in ("killed", "survived")}
+            record(f"mutants {folder}", **found, seed=chosen.seed)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""Writes the tables and the picture of docs/reliability.md from docs/results/reliability.json, in
+"""Writes the tables of docs/reliability.md from docs/results/reliability.json, in
 which tests with --long, tests/mutate.py --record, tests/explore/record.py and tests/fuzz/record.py
 keep what they counted:
 
 python tests/reliability_page.py
-
-The picture needs matplotlib.
 """
 
 import json
@@ -67,13 +65,13 @@ def explored(found):
 
 
 def mutated(found):
-    rows, killed, tried = [], 0, 0
+    rows, noticed, tried = [], 0, 0
     for name, row in of(found, "mutants").items():
-        failed = row["killed"] + row["timeout"]
-        killed, tried = killed + failed, tried + failed + row["survived"]
-        rows.append([f"`{name}`", failed, row["survived"], counted(row)])
-    said = f"{killed} of {tried} were noticed." if tried else "Not recorded yet."
-    return [said, "", *table(["file", "noticed", "survived", "counted"], rows)]
+        each = row["killed"] + row["survived"]
+        noticed, tried = noticed + row["killed"], tried + each
+        rows.append([f"`{name}`", row["killed"], each, counted(row)])
+    said = f"{noticed} of {tried} were noticed."
+    return [said, "", *table(["folder", "noticed", "tried", "counted"], rows)]
 
 
 def fuzzed(found):
@@ -88,11 +86,8 @@ def soaked(found):
     if "soak" not in found:
         return ["Not recorded yet."]
     row = found["soak"]
-    draw(row, RESULTS / "soak.svg")
     first, last = row["samples"][0], row["samples"][-1]
     return [
-        "![Memory, descriptors and latency in the soak](results/soak.svg)",
-        "",
         f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
         f" {counted(row)}. The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
@@ -103,40 +98,6 @@ def soaked(found):
 
 def latency(sample):
     return f"{sample['p50_us'] / 1000:.3g} ms (p99 {sample['p99_us'] / 1000:.3g})"
-
-
-def draw(row, path):
-    """Over time, for light and dark pages."""
-    try:
-        import matplotlib
-        from matplotlib import pyplot
-    except ImportError:
-        return
-    matplotlib.use("svg")
-    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "soak", "font.size": 8}
-    grey = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#767676"
-    )
-    minutes = [sample["seconds"] / 60 for sample in row["samples"]]
-    with pyplot.rc_context(grey):
-        figure, panels = pyplot.subplots(3, 1, figsize=(8, 5), sharex=True, layout="constrained")
-        for panel, keys, label in [
-            (panels[0], ["rss_kb"], "memory, KB"),
-            (panels[1], ["descriptors"], "descriptors"),
-            (panels[2], ["p50_us", "p99_us", "p99.9_us"], "a question, µs"),
-        ]:
-            for key, style in zip(keys, ["-", "--", ":"], strict=False):
-                values = [sample[key] for sample in row["samples"]]
-                panel.plot(minutes, values, style, color="#3b8eea", label=key.removesuffix("_us"))
-            panel.set_ylabel(label)
-            panel.spines[["top", "right"]].set_visible(False)
-        for panel in panels[:2]:
-            panel.set_ylim(bottom=0)
-        panels[2].set_yscale("log")
-        panels[2].legend(frameon=False, ncols=3)
-        panels[2].set_xlabel("minutes")
-        figure.savefig(path, transparent=True, metadata={"Date": None})
-        pyplot.close(figure)
 
 
 def main(page: Path = PAGE):
