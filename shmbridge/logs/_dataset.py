@@ -4,13 +4,11 @@ rows."""
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +16,6 @@ from shmbridge._values.tensor import Array
 from shmbridge.errors import CorruptError, InvalidError, MismatchError
 from shmbridge.logs._reader import Input, Layout, Spec, TornError, events, read_layout, usual_record
 from shmbridge.logs._writer import Context
-
-if TYPE_CHECKING:
-    from torch.utils.data import Dataset as TorchDataset
-
-    MapDataset = TorchDataset[dict[str, Any]]
-else:
-    MapDataset = object  # no PyTorch is imported
 
 CHUNK = 1 << 24  # bytes of a read
 GAP = 1 << 12  # bytes between two records that are read rather than skipped
@@ -54,15 +45,14 @@ class Columns:
     label: Array
 
 
-class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
+class Dataset:
     """The records of logs that have the same layout, as rows in the order of the files.
 
     Only an index of 40 bytes per record is kept in memory. So the files may be larger than memory:
     read parts of them.
 
-    It is a map-style dataset for PyTorch's `DataLoader`. Its items are dicts: {"features": {name:
-    array}, "advice": {name: array}}, and "score" if there are rewards. It can be pickled, and
-    several processes can read it. Records that are appended later belong to the next Dataset.
+    It can be pickled, and several processes can read it. Records that are appended later belong to
+    the next Dataset.
 
     Args:
         paths: A log, or several.
@@ -116,30 +106,6 @@ class Dataset(MapDataset):  # type: ignore[misc,valid-type] # Any, for mypy
 
     def __len__(self) -> int:
         return len(self._index)
-
-    def __getitem__(self, row: Any) -> Any:
-        """The item of a row; a list of items for a slice."""
-        if isinstance(row, slice):
-            return self.__getitems__(range(len(self))[row])
-        return self.__getitems__([range(len(self))[operator.index(row)]])[0]
-
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """The items of several rows, read together, as a `DataLoader` asks for them.
-
-        Args:
-            rows: Their numbers.
-        """
-        found = self.columns(rows)
-        items = []
-        for i in range(len(found.observation)):
-            item: dict[str, Any] = {
-                "features": {name: values[i] for name, values in found.features.items()},
-                "advice": {name: values[i] for name, values in found.advice.items()},
-            }
-            if found.score is not None:
-                item["score"] = found.score[i]
-            items.append(item)
-        return items
 
     def columns(self, rows: slice | Sequence[int] | Array = slice(None)) -> Columns:
         """Reads and stacks rows.

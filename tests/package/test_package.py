@@ -104,26 +104,15 @@ PROGRAM = """
 # What the pages show of libraries that are large, and what mypy must know of them.
 DOCUMENTED = """
     from stable_baselines3.common.vec_env import VecNormalize
-    from torch.utils.data import DataLoader
     import shmbridge
     from shmbridge.envs.sb3 import CompilerVecEnv
     from shmbridge.logs import Dataset
 
     dataset = Dataset("decisions.tlog")
-    for batch in DataLoader(dataset):
-        print(batch["features"])
+    print(dataset.columns([0]).features)
     VecNormalize(CompilerVecEnv("unroll", 4, actions=5))
 """
 LIBRARIES = {
-    "torch/utils/data.pyi": """
-        from typing import Generic, Iterator, TypeVar
-        T = TypeVar("T", covariant=True)
-        class Dataset(Generic[T]):
-            def __getitem__(self, index: int) -> T: ...
-        class DataLoader(Generic[T]):
-            def __init__(self, dataset: Dataset[T]) -> None: ...
-            def __iter__(self) -> Iterator[T]: ...
-    """,
     "stable_baselines3/common/vec_env.pyi": """
         class VecEnv: ...
         class VecNormalize(VecEnv):
