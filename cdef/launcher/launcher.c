@@ -20,7 +20,7 @@
 #include "command/run.h"
 
 #define PYTHON "shmbridge-python"
-enum { DECISIONS = 3, NO_COMPILER = 127 };
+enum { DECISIONS = 3 };
 
 struct run {
     const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
@@ -207,9 +207,7 @@ static int do_without(const struct run *r, const char *why) {
     }
     if (shmb_build_failed(r->host ? r->host : PYTHON, SHMB_BUILD_OTHER))
         fprintf(stderr, shmb_build_warning, why);
-    execvp(*r->command, r->command);
-    fprintf(stderr, "shmbridge: %s: %s\n", *r->command, strerror(errno));
-    return NO_COMPILER;
+    return shmb_child_become(r->command);
 }
 
 static void give_up(void) { exit(do_without(&the_run, strerror(errno))); }

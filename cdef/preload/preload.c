@@ -131,18 +131,6 @@ static void preload_start(void) {
     find_limit();
 }
 
-/* What SHMBRIDGE_LLVM_DEFAULTS says for a name, or "". */
-static void default_of(const char *name, char out[TEXT_BYTES]) {
-    const char *all = secure_getenv("SHMBRIDGE_LLVM_DEFAULTS");
-    size_t n = strlen(name);
-    for (*out = 0; all && *all; all += *all == ',') {
-        size_t entry = strcspn(all, ",");
-        if (entry > n && strncmp(all, name, n) == 0 && all[n] == '=')
-            snprintf(out, TEXT_BYTES, "%.*s", (int)(entry - n - 1), all + n + 1);
-        all += entry;
-    }
-}
-
 const char *preload_prefix(void) {
     static _Atomic(const char *) found;
     const char *text = load_relaxed(&found);
@@ -256,14 +244,17 @@ static int open_in(const char *name) {
     }
     raise_to(&most, i + 1);
     struct conversation *c = &conversations[i];
-    char fallback[TEXT_BYTES];
+    const char *defaults = secure_getenv("SHMBRIDGE_LLVM_DEFAULTS"), *chosen;
+    char fallback[TEXT_BYTES] = "";
+    size_t bytes = 0;
     memset(&c->lock, 0, sizeof *c - offsetof(struct conversation, lock));
     pthread_mutex_init(&c->lock, NULL);
     c->out = fds[1];
     c->device = pipe.st_dev;
     c->inode = pipe.st_ino;
     snprintf(c->name, sizeof c->name, "%s", name);
-    default_of(name, fallback);
+    if (defaults && (chosen = shmb_default_of(defaults, name, strlen(name), &bytes)))
+        snprintf(fallback, sizeof fallback, "%.*s", (int)bytes, chosen);
     c->chosen = *fallback;
     if (!(c->state = shmb_llvm_new(fallback, &c->error))) c->lost = true;
     else shmb_llvm_limit(c->state, limit);

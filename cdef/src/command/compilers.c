@@ -16,6 +16,16 @@ const shmb_llvm_decision shmb_llvm_decisions[] = {
     {NULL, NULL, NULL},
 };
 
+const char *shmb_default_of(const char *defaults, const char *decision, size_t n, size_t *bytes) {
+    for (const char *at = defaults; *at; at += *at == ',') {
+        size_t entry = strcspn(at, ",");
+        *bytes = entry > n ? entry - n - 1 : 0;
+        if (entry > n && strncmp(at, decision, n) == 0 && at[n] == '=') return at + n + 1;
+        at += entry;
+    }
+    return NULL;
+}
+
 const char shmb_compiler_name[] =
     "(.+-)?(clang|opt|llc|rustc|ld[.]lld)([+][+])?(-([0-9]+)([.][0-9]+)*)?";
 

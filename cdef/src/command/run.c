@@ -149,13 +149,6 @@ static void tally(const char *report, const char *decision, size_t size, struct 
     }
 }
 
-static bool has_default(const struct shmb_run *r, const char *decision, size_t size) {
-    if (r->strict) return false;
-    for (const char *entry = r->defaults; *entry; entry += strcspn(entry, ","), entry += !!*entry)
-        if (strncmp(entry, decision, size) == 0 && entry[size] == '=') return true;
-    return false;
-}
-
 struct outcome {
     unsigned long long asked, advised;
     bool late, lacks; /* some decision had neither advice nor a default of the user's */
@@ -165,7 +158,7 @@ struct outcome {
 /* The decisions that got advice, of all kinds or of those that lack it, and why the others did
  * not. */
 static void look(const struct shmb_run *r, const char *report, bool lacking, struct outcome *o) {
-    size_t size, room;
+    size_t size, room, bytes;
     char *each;
     FILE *list = open_memstream(&each, &room);
     memset(o, 0, sizeof *o);
@@ -173,7 +166,8 @@ static void look(const struct shmb_run *r, const char *report, bool lacking, str
         struct tally t;
         size = strcspn(d, ",");
         tally(report, d, size, &t);
-        bool lacks = t.defaulted && (!has_default(r, d, size) || !lacking);
+        bool chosen = !r->strict && shmb_default_of(r->defaults, d, size, &bytes);
+        bool lacks = t.defaulted && (!chosen || !lacking);
         o->late |= t.late;
         o->lacks |= lacks;
         if (lacking && !lacks) continue;
