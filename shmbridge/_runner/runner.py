@@ -34,13 +34,6 @@ class Stats(NamedTuple):
     waited: float
 
 
-class Expected(NamedTuple):
-    """A feature as declared by the model. A size of None means any size."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-
-
 class Runner(_fastpath.Asker):
     """Asks for advice; returned by `connect`.
 
@@ -198,7 +191,7 @@ class Runner(_fastpath.Asker):
         }
         return Stats(s.questions, failures, s.retries, s.defaulted, s.waited)
 
-    def expected(self, agent: str | None = None) -> dict[str, Expected] | None:
+    def expected(self, agent: str | None = None) -> dict[str, dtypes.TensorSpec] | None:
         """The features that the model of the URL expects, by name. None: the runner does not know,
         as over shared memory.
 
@@ -206,13 +199,14 @@ class Runner(_fastpath.Asker):
             agent: One of the URL's agents, which also expects its name as the feature "agent".
                 None: the only model.
         """
-        name = ffi.NULL if agent is None else plugins.c_text(agent)
+        whose = ffi.NULL if agent is None else plugins.c_text(agent)
         port, ports = ffi.new("shmb_port *"), {}
-        count = lib.shmb_expected_count(self._r, name)
+        count = lib.shmb_expected_count(self._r, whose)
         for i in range(count):
-            lib.shmb_expected_at(self._r, name, i, port)
+            lib.shmb_expected_at(self._r, whose, i, port)
             shape = tuple(None if size < 0 else size for size in port.dims[0 : port.rank])
-            ports[ffi.string(port.name).decode()] = Expected(dtypes.dtype_of(port.dtype), shape)
+            name = ffi.string(port.name).decode()
+            ports[name] = dtypes.TensorSpec(name, dtypes.dtype_of(port.dtype), shape)
         return None if count < 0 else ports
 
     def _copy(self, index: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import Batch, TensorSpec, connect
+from shmbridge import Batch, connect
 from shmbridge.errors import InvalidError
 from shmbridge.runners.python import load
 
@@ -38,8 +38,7 @@ class OnnxModel:
     def __init__(self, path: Path, threads: int = 1) -> None:
         # Each compiler has its own deadline for the advice.
         self.runner = connect(f"onnx://{path.resolve()}?threads={threads}", deadline=math.inf)
-        found = self.runner.expected() or {}
-        self.inputs = {name: TensorSpec(name, *port) for name, port in found.items()}
+        self.inputs = self.runner.expected() or {}
 
     def check_batch(self, size: int) -> None:
         """Raises InvalidError unless the model takes batches of up to `size` rows."""

@@ -19,7 +19,7 @@ from support import onnx_models as models  # noqa: E402
 from support.onnx_models import node, save  # noqa: E402
 from support.values import NAMED_DTYPES  # noqa: E402
 
-from shmbridge import InvalidError, MismatchError, ModelError, connect  # noqa: E402
+from shmbridge import InvalidError, MismatchError, ModelError, TensorSpec, connect  # noqa: E402
 
 LIBRARY = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
 X = np.arange(8, dtype=np.float32)
@@ -173,7 +173,7 @@ def test_several_agents_behind_one_runner(tmp_path):
     x = np.ones((1, 30), np.float32)
     with connect(f"onnx://?agent.evict={first}&agent.priority={second}") as runner:
         assert runner.expected() is None and runner.expected("other") is None
-        assert runner.expected("priority") == {"x": (np.float32, (None, 30))}
+        assert runner.expected("priority") == {"x": TensorSpec("x", np.float32, (None, 30))}
         for _ in range(3):
             assert runner.evaluate({"agent": "evict", "x": X}) == 0
             same(runner.evaluate({"agent": "priority", "x": x}), reference(second, {"x": x}))
