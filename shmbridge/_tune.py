@@ -223,6 +223,7 @@ class Source:
         self._compiler = os.path.abspath(compiler) if "/" in compiler else compiler
         self._rust = os.path.basename(compiler).startswith("rustc")
         self.module, self.used, self.limit, self._seconds = module, 0, math.inf, PLAIN
+        self.cpu = 0.0  # seconds, of what has attributes
         plain = ["-Cno-prepopulate-passes"] if self._rust else ["-Xclang", "-disable-llvm-passes"]
         self._assembly = self._assembled(*plain)
         self.before = functions_of(self._assembly)
@@ -267,7 +268,11 @@ class Source:
             file.flush()
             module = replace(self.module, flags=(*self.module.flags, *self.flags(file.name)))
             task = Task(words, scores=scores, seconds=PLAIN if link else self._seconds)
-            return task.run(module).scores if attributes else task.baseline(module)
+            if not attributes:  # must not fail
+                return task.baseline(module)
+            outcome = task.run(module)
+            self.cpu += outcome.cpu
+            return outcome.scores
 
     def measure(
         self, score: Score, key: bytes, jobs: int, progress: Callable[[], None], link: str

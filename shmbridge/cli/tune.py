@@ -108,7 +108,8 @@ def tune(options: Options) -> None:
         said = tuned(options, sources, objects, lambda: bar.advance(shown))
     flags = shlex.join(sources[0].flags(str(options.file(sources[0]))))
     used = sum(source.used for source in sources)
-    click.echo(f"{said} with {used} compilations. Compile with {flags}", err=True)
+    cost = f"{used} compilations, {sum(source.cpu for source in sources):.0f} s of CPU"
+    click.echo(f"{said} with {cost}. Compile with {flags}", err=True)
 
 
 def tuned(
