@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -241,7 +242,8 @@ int main(int argc, char **argv) {
     char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
     struct run *r = &the_run;
     (void)argc;
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) strcpy(self, "/"); /* no Python */
+    /* without /proc, too */
+    if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
     if (!is_ours(r, argv, self)) return do_without(r, become_python(self, argv));
     int report = shmb_unnamed_file();

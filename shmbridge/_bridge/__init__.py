@@ -1,1 +1,1 @@
-"""Bridges in /dev/shm: their files, those open in this process, and all others."""
+"""Bridges: their files, those open in this process, and all others."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge.segment import SEGMENT, SHM, opened, segment_name, segments
+from shmbridge._bridge.segment import SEGMENT, name_at, opened, places, segment_path, segments
 from shmbridge._native import ffi, lib
 
 
@@ -116,25 +116,22 @@ def _ago(ns: int) -> float:
     return max(0, time.monotonic_ns() - ns) / 1e9 if ns else 0
 
 
-def _path(name: str, worker: int) -> Path:
-    return SHM / segment_name(name, worker=worker)[1:]
-
-
 def bridge(name: str, worker: int = 0) -> BridgeInfo | None:
     """The bridge of that name, living or dead."""
-    with opened(_path(name, worker)) as fd:
+    with opened(segment_path(name, worker=worker)) as fd:
         return None if fd is None else _inspect(fd, name, worker)
 
 
 def bridges(name: str | None = None) -> list[BridgeInfo]:
     """Every bridge of this user, living or dead, by name and worker; or those of one name."""
     found = []
-    for path in SHM.glob("shmb.*") if name is None else segments(name):
+    everything = (path for place in places() for path in place.glob("shmb.*"))
+    for path in everything if name is None else segments(name):
         match = SEGMENT.fullmatch(path.name)
         with contextlib.suppress(OSError):
             if not match or match["session"]:
                 continue
-            if info := bridge(match["name"], int(match["worker"] or 0)):
+            if info := bridge(name_at(path, match), int(match["worker"] or 0)):
                 found.append(info)
     return sorted(found, key=lambda info: (info.name, info.worker))
 
@@ -153,7 +150,7 @@ class Sent:
 def sent(bridge: BridgeInfo, channel: int, reply: bool) -> list[Sent] | None:
     """The fields of a channel's requests (or replies); None: nothing was sent yet, or it cannot be
     read."""
-    with opened(_path(bridge.name, bridge.worker)) as fd:
+    with opened(segment_path(bridge.name, worker=bridge.worker)) as fd:
         count = ffi.new("int64_t *")
         tensors = ffi.NULL if fd is None else lib.shmb_inspect_layout(fd, channel, reply, count)
     if tensors == ffi.NULL:

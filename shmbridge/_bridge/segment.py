@@ -1,4 +1,7 @@
-"""Names and lifetimes: creates a bridge's file in /dev/shm, and removes those of dead hosts."""
+"""Names and lifetimes: creates a bridge's file, and removes those of dead hosts.
+
+A bridge's name here is what cdef/src/segment/names.h makes of what people write: "NAME" for one in
+/dev/shm, "/DIR/NAME" for one elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._native import ffi, lib
+from shmbridge._urls.options import split
 from shmbridge.errors import (
     InUseError,
     InvalidError,
@@ -30,24 +34,18 @@ SEGMENT = re.compile(
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 
 
-def _text(write: Any, *args: Any) -> str:
-    out = ffi.new("char[160]")
-    write(*args, out)
-    return str(ffi.string(out).decode())
-
-
-def segment_name(name: str, session: str | None = None, worker: int = 0) -> str:
-    """The POSIX name of a bridge's segment, or of a worker's; with a session, while it is being
-    made."""
-    end = session or (str(worker) if worker else "")
-    return _text(lib.shmb_segment_name, name.encode(), end.encode() or ffi.NULL)
+def segment_path(name: str, session: str | None = None, worker: int = 0) -> Path:
+    """A bridge's segment, or a worker's; with a session, while it is being made."""
+    end, out = session or (str(worker) if worker else ""), ffi.new("char[]", lib.NAME_ROOM)
+    lib.shmb_segment_path(os.fsencode(name), end.encode() or ffi.NULL, out)
+    return Path(os.fsdecode(ffi.string(out)))
 
 
 def _files(name: str) -> list[Path]:
     """The segment of a name, whether it exists or not, those of its further workers, and those that
     are being made."""
-    first = SHM / segment_name(name)[1:]
-    return [first, *sorted(SHM.glob(f"{first.name}~*"))]
+    first = segment_path(name)
+    return [first, *sorted(first.parent.glob(f"{first.name}~*"))]
 
 
 def segments(name: str) -> list[Path]:
@@ -58,14 +56,31 @@ def segments(name: str) -> list[Path]:
 
 
 def bridge_name(url: str) -> str:
-    """NAME of "shm://NAME" or a bare NAME; InvalidError for anything else."""
-    name = url.removeprefix("shm://")
-    if "\0" in name or not lib.shmb_name_valid(name.encode(errors="replace")):
-        raise InvalidError(
-            f"{url!r} is not a bridge name: expected shm://NAME or NAME of 1 to 100 letters, "
-            "digits, '_', '.' or '-', not beginning with '.'"
-        )
-    return name
+    """The bridge of "shm://NAME", "shm://NAME?dir=/DIR" or a bare NAME. Errors: InvalidError, and
+    NotPermittedError where others can write to its directory."""
+    text, given = split(url.removeprefix("shm://").replace("\0", " "))
+    words = [text.encode(errors="replace"), given.get("dir", "").encode(errors="replace")]
+    out = ffi.new("char[]", lib.NAME_ROOM)
+    status = lib.shmb_bridge_name(words[0], words[1] or ffi.NULL, out)
+    found = os.fsdecode(ffi.string(out))
+    if status:
+        raise_status(status, found)
+    return found
+
+
+def places() -> list[Path]:
+    """The directories of bridges without one in their names, and of `create`."""
+    return list(dict.fromkeys([segment_path(bridge_name("any")).parent, SHM, spare_place()]))
+
+
+def spare_place() -> Path:
+    """A directory of this user's for bridges that find no room in /dev/shm."""
+    return Path(os.environ.get("TMPDIR") or "/tmp", f".shmbridge-{os.geteuid()}")
+
+
+def name_at(path: Path, match: re.Match[str]) -> str:
+    """The bridge whose file is at a path that SEGMENT matches."""
+    return match["name"] if path.parent == SHM else f"{path.parent}/{match['name']}"
 
 
 @contextlib.contextmanager
@@ -92,6 +107,8 @@ def _unlink(path: Path) -> bool:
 
 def _create(path: Path) -> int:
     """A new file, opened. posix_ipc is loaded here: runners, ls and gc need it for nothing."""
+    if path.parent != SHM:
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     import posix_ipc
 
     try:
@@ -112,17 +129,14 @@ def _is_file(path: Path, inode: int) -> bool:
 
 def has_name(name: str, inode: int, worker: int = 0) -> bool:
     """Has the caller's own segment still the name of its bridge?"""
-    return _is_file(SHM / segment_name(name, worker=worker)[1:], inode)
+    return _is_file(segment_path(name, worker=worker), inode)
 
 
 def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge."""
-    import posix_ipc
-
-    posix_name = segment_name(name, worker=worker)
-    if _is_file(SHM / posix_name[1:], inode):  # a name may be anyone's by now
-        with contextlib.suppress(posix_ipc.Error, OSError):  # removed meanwhile
-            posix_ipc.unlink_shared_memory(posix_name)
+    path = segment_path(name, worker=worker)
+    if _is_file(path, inode):  # a name may be anyone's by now
+        _unlink(path)
 
 
 def _info(fd: int) -> Any:
@@ -132,7 +146,7 @@ def _info(fd: int) -> Any:
 
 
 def _remove_if_dead(path: Path) -> list[str]:
-    """Removes a segment whose host is dead; returns its file's name, if so."""
+    """Removes a segment whose host is dead; returns its path, if so."""
     with opened(path) as fd:
         if fd is None or not SEGMENT.fullmatch(path.name):
             return []
@@ -140,7 +154,7 @@ def _remove_if_dead(path: Path) -> list[str]:
         # host from being made of it.
         if not (lib.shmb_peer_lock(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_lock(fd, lib.HOST_BYTE)):
             return []
-        return [path.name] if _is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
+        return [str(path)] if _is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
 
 
 def remove_dead(name: str) -> None:
@@ -159,15 +173,15 @@ def _owner(path: Path) -> int | None:
 
 
 def gc(name: str | None = None) -> list[str]:
-    """Removes the files of dead hosts of this user in /dev/shm, of one name or of all. Returns the
-    names of the files. Errors for that name: InUseError (its host is alive), NotPermittedError
+    """Removes the files of dead hosts of this user, of one name or of all. Returns the
+    paths of the files. Errors for that name: InUseError (its host is alive), NotPermittedError
     (another user's), SystemCallError."""
     if name is not None:
         for path in _files(name):
             _require_ours(path)
         refuse_living(name)
         return _sweep(_files(name))
-    return _sweep(SHM.glob("shmb.*"))
+    return _sweep(path for place in places() for path in place.glob("shmb.*"))
 
 
 def _require_ours(path: Path) -> None:
@@ -198,7 +212,7 @@ def _sweep(paths: Iterable[Path]) -> list[str]:
             if not match or _owner(path) != os.geteuid():
                 continue
             # Runners find the other workers through a dead first one, until it is replaced.
-            if match["session"] or not any(map(_lives, segments(match["name"]))):
+            if match["session"] or not any(map(_lives, segments(name_at(path, match)))):
                 removed += _remove_if_dead(path)
     return removed
 
@@ -226,7 +240,7 @@ def _has_host(fd: int) -> bool:
 
 def refuse_living(name: str, worker: int | None = None) -> None:
     """InUseError if the name has a live host of this user: any, or that worker."""
-    one = None if worker is None else SHM / segment_name(name, worker=worker)[1:]
+    one = None if worker is None else segment_path(name, worker=worker)
     for path in [one] if one else segments(name):
         if _lives(path):
             raise InUseError(_in_use(name, path))
@@ -249,7 +263,7 @@ def _in_use(name: str, path: Path) -> str:
 def _take_over(name: str, worker: int, alone: bool) -> None:
     """Makes the name available to a new host, which is alone or one of several workers: removes the
     segment of a dead one, or raises."""
-    path = SHM / segment_name(name, worker=worker)[1:]
+    path = segment_path(name, worker=worker)
     if _owner(path) not in (None, os.geteuid()):
         raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name')
     try:
@@ -261,20 +275,23 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
 
 
 _REMEDIES = {
-    errno.ENOENT: "mount a tmpfs there",
+    errno.ENOENT: "create it, or mount a tmpfs there",
     errno.EROFS: "mount it writable",
-    errno.EACCES: "let this user write there (mode 1777)",
+    errno.EPERM: "let this process's sandbox (seccomp) allow that call",
+    errno.ENOSYS: "let this process's sandbox (seccomp) allow that call",
+    errno.EACCES: "let this user write there",
     errno.ENOMEM: "raise the memory limit of this container or cgroup, or ask for less "
     "(Host(channels=…, request_bytes=…))",
     errno.ENOSPC: "use fewer channels or smaller slots (Host(channels=…, request_bytes=…)), run "
-    "shmbridge gc, or enlarge /dev/shm (containers: --shm-size)",
+    "shmbridge gc, or enlarge it (of containers: --shm-size)",
 }
+_ELSEWHERE = "or use a directory of yours with mode 700: ?dir=/DIR, or SHMBRIDGE_DIR, on both sides"
 
 
 @contextlib.contextmanager
-def _call(call: str, needed: int, fd: int | None = None) -> Iterator[None]:
-    """Names the system call that fails, the bytes that the bridge needs, and a remedy. fd: what has
-    some of them already."""
+def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterator[None]:
+    """Names the system call that fails, the bytes that the bridge needs there, and a remedy. fd:
+    what has some of them already."""
     try:
         yield
     except OSError as error:
@@ -282,7 +299,7 @@ def _call(call: str, needed: int, fd: int | None = None) -> Iterator[None]:
             raise
         room, remedy = "", _REMEDIES.get(error.errno or 0, "")
         if error.errno == errno.ENOSPC:
-            space = os.statvfs(SHM)
+            space = os.statvfs(place)
             free = space.f_bavail * space.f_frsize
             free += os.fstat(fd).st_blocks * 512 if fd is not None else 0
             room = f", {free} are free"
@@ -291,8 +308,8 @@ def _call(call: str, needed: int, fd: int | None = None) -> Iterator[None]:
             elif free >= needed:
                 remedy = "it has no inode left: remove files, or mount it with a larger nr_inodes"
         raise SystemCallError(
-            f"cannot create a bridge in {SHM}: {call}: {error.strerror or error} ({needed} bytes "
-            f"are needed{room}){remedy and ': '}{remedy}"
+            f"cannot create a bridge in {place}: {call}: {error.strerror or error} ({needed} bytes "
+            f"are needed{room}){remedy and f': {remedy}; {_ELSEWHERE}'}"
         ) from error
 
 
@@ -321,9 +338,10 @@ def create_host(
     bytes_needed = ffi.new("uint64_t *")
     lib.shmb_plan_reserve(plan, -1, bytes_needed)
     needed = int(bytes_needed[0])
-    with _call("shm_open", needed):
+    place = segment_path(name).parent
+    with _call("shm_open" if place == SHM else "open", place, needed):
         fd, session = _new_file(name)
-    temporary, inode = SHM / segment_name(name, session)[1:], os.fstat(fd).st_ino
+    temporary, inode = segment_path(name, session), os.fstat(fd).st_ino
 
     def undo() -> None:
         _unlink(temporary)
@@ -331,7 +349,7 @@ def create_host(
 
     with undone_by(undo):
         with undone_by(lambda: os.close(fd)):
-            with _call("posix_fallocate", needed, fd):
+            with _call("posix_fallocate", place, needed, fd):
                 _reserve(fd, plan)
             out = ffi.new("shmb_host **")
             status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
@@ -340,23 +358,40 @@ def create_host(
                 lib.shmb_host_free(out[0])
                 raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
-        with undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", needed):
+        with undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", place, needed):
             _publish(temporary, name, worker, workers == 1)
     return out[0], inode
+
+
+def create(
+    name: str, plan: Any, wait: int, worker: int, workers: int, private: bool
+) -> tuple[str, Any, int]:
+    """The same, and the bridge's name first. private: runners get that name from the host, so where
+    there is no room for it, it is made in $TMPDIR."""
+    try:
+        return name, *create_host(name, plan, wait, worker, workers)
+    except SystemCallError:
+        if not private:
+            raise
+        with contextlib.suppress(OSError, ShmbridgeError):
+            spare_place().mkdir(0o700, exist_ok=True)
+            there = bridge_name(f"{spare_place()}/{Path(name).name}")
+            return there, *create_host(there, plan, wait)
+        raise
 
 
 def _new_file(name: str) -> tuple[int, str]:
     """A new locked segment file under a temporary name: (descriptor, session)."""
     for _ in range(10):
         session = secrets.token_hex(16)
-        fd = _create(SHM / segment_name(name, session)[1:])
+        fd = _create(segment_path(name, session))
         locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:
             return fd, session
         if not locked and number != errno.EAGAIN:
             os.close(fd)
-            _unlink(SHM / segment_name(name, session)[1:])
+            _unlink(segment_path(name, session))
             raise SystemCallError(
                 "cannot lock the bridge's file: let this process's sandbox (seccomp) allow fcntl "
                 "with F_OFD_SETLK and "
@@ -372,7 +407,7 @@ def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
         if alone:
             refuse_living(name)  # a further worker, too, while the first one is replaced
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, SHM / segment_name(name, worker=worker)[1:])
+            os.link(temporary, segment_path(name, worker=worker))
             temporary.unlink()
             remove_dead(name)  # of hosts that were killed while they made theirs
             return

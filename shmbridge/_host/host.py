@@ -40,7 +40,8 @@ class Host(Receiving):
 
     Args:
         name: "shm://NAME" or NAME. You can add options, which take precedence:
-            "shm://NAME?channels=3&request_bytes=64K". Another scheme, as in
+            "shm://NAME?channels=3&request_bytes=64K". "shm://NAME?dir=/DIR" is in that directory
+            instead of $SHMBRIDGE_DIR or /dev/shm. Another scheme, as in
             "pipe:///PATH?serdes=json", creates a host of that kind, which has its own options.
         channels: How many runners can connect at once, 1 to 256.
         slots: Message slots per runner: 2, 4, 8, 16 or 32. So many questions can be in flight, and
@@ -62,11 +63,12 @@ class Host(Receiving):
         InvalidError: An argument is invalid.
         InUseError: A live host has that name. (Files of a dead host are replaced.)
         SystemCallError: A system call failed, for example because /dev/shm is full.
-        NotPermittedError: The name belongs to another user.
+        NotPermittedError: The name belongs to another user, or others can write to its directory.
     """
 
     _closed = True  # until __init__ has opened it
     _worker, _workers = 0, 1  # its number among the hosts that share the name, and their number
+    _private = False  # it tells its runners its name: its bridge is wherever there is room
 
     def __init__(
         self,
@@ -83,13 +85,12 @@ class Host(Receiving):
         deadline: float | None = HostOptions.deadline,
         until_idle: float | None = HostOptions.until_idle,
     ) -> None:
-        name, given = split(str(name))
+        given = split(str(name))[1]
         room = channels, slots, request_bytes, advice_bytes, header_bytes
         chosen = HostOptions(*room, wait, deadline, until_idle).with_options(given)
         if chosen.deadline is not None and not chosen.deadline > 0:
             raise InvalidError(f"deadline={chosen.deadline!r}: expected seconds, more than 0")
-        self.name = segment.bridge_name(name)
-        self._url = f"shm://{self.name}"
+        self.name = segment.bridge_name(str(name))
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._until_idle = chosen.until_idle
@@ -105,9 +106,9 @@ class Host(Receiving):
         super().__init__()  # close() needs it, which an interrupt may call from here on
         # One reply of several fields at a time; a signal handler may reply too.
         self._building = threading.RLock()
-        share = self._worker, self._workers
-        created = segment.create_host(self.name, plan, wait_code(chosen.wait), *share)
-        self._h, self._inode = created
+        share = wait_code(chosen.wait), self._worker, self._workers, self._private
+        self.name, self._h, self._inode = segment.create(self.name, plan, *share)
+        self._url = f"shm://{self.name}"
         self._closed = False
         open_hosts.opened(self)
         self._deadline: float | None = None

@@ -223,7 +223,7 @@ class Receiving(Receiver):
         if removed and not self._removal_told:
             self._removal_told = True
             logger.error(
-                "%s: expected its file in /dev/shm, but somebody has removed it (systemd's "
+                "%s: expected its file, but somebody has removed it (systemd's "
                 "RemoveIPC, for example: see the troubleshooting page). No new compiler finds this "
                 "host, so it ends when none is connected",
                 self._url,

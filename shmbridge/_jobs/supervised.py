@@ -203,7 +203,6 @@ def _bridge_at(url: str) -> str:
     Errors: NoHostError."""
     if not url.startswith("shm://"):
         return ""
-    url = url.partition("?")[0]
     name = segment.bridge_name(url)
     there = overview.bridge(name)
     if there is None or not there.alive:

@@ -49,11 +49,10 @@ def main() -> None:
     socket."""
     trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-        life = os.pidfd_open(trainer)
-        if os.getppid() == trainer and os.fork() == 0:
-            LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            serve(orders, life)
+    if os.getppid() == trainer and os.fork() == 0:
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            serve(orders, life_of(trainer))
 
 
 def serve(orders: socket.socket, life: int) -> None:
@@ -124,11 +123,11 @@ class Job:
         finally:
             os.close(its_errors)
         self.send(None)
-        life = os.pidfd_open(compiler.pid)
         try:
+            life = life_of(compiler.pid)
+            stack.callback(os.close, life)
             self._watch(compiler.pid, life, errors, started)
         finally:
-            os.close(life)
             os.kill(compiler.pid, signal.SIGKILL)
             _, status, usage = os.wait4(compiler.pid, 0)
             compiler.returncode = os.waitstatus_to_exitcode(status)
@@ -270,6 +269,33 @@ def poll(*descriptors: int, timeout: float | None = None) -> set[int]:
     for descriptor in descriptors:
         them.register(descriptor, select.POLLIN)
     return {found for found, _ in them.poll(None if timeout is None else timeout * 1e3)}
+
+
+def life_of(pid: int) -> int:
+    """A descriptor, the caller's, that `poll` reports once a process has ended. Where a sandbox
+    refuses pidfds, a thread looks."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        life, its_life = os.pipe()
+
+    def look() -> None:
+        while _runs(pid):
+            time.sleep(TICK / 5)
+        with contextlib.suppress(OSError), open(its_life, "wb", 0) as end:
+            end.write(b"\n")  # a fork may hold the pipe open
+
+    threading.Thread(target=look, daemon=True).start()
+    return life
+
+
+def _runs(pid: int) -> bool:
+    """False also for a zombie."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    return False
 
 
 def resident(pid: int) -> int:

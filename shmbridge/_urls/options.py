@@ -78,6 +78,7 @@ class HostOptions:
     wait: Wait = _option("adaptive", str)
     deadline: float | None = _option(None, seconds)
     until_idle: float | None = _option(None, seconds)
+    dir: str | None = _option(None, str)
 
     def __post_init__(self) -> None:
         """A text is parsed, in Python as in a URL: request_bytes="64K". InvalidError."""

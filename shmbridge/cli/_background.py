@@ -64,7 +64,7 @@ def begin(name: str, background: bool) -> Callable[[], None]:
     _listen(name)
 
     def answers() -> None:
-        kept = folder / f"{quote(key(name), safe=':')}.log"
+        kept = folder / f"{quote(key(name), safe=':')[-200:]}.log"
         click.echo(f"  log     {kept}")
         os.replace(log, kept)
         # BrokenPipeError: who started it is gone, and never learns of it.
@@ -77,7 +77,7 @@ def begin(name: str, background: bool) -> Callable[[], None]:
 def end(name: str) -> str | None:
     """Ends the host that was begun at this name; its log. None: there is none, or it has ended.
     ClickException: it cannot be ended from here."""
-    with socket.socket(socket.AF_UNIX) as life:
+    with _socket() as life:
         life.setblocking(False)  # one that does not answer must not hold this command
         try:
             life.connect(_address(name))
@@ -98,6 +98,7 @@ def end(name: str) -> str | None:
         poll.register(life, 0)  # it hangs up when the process ends
         _processes.end([pid], lambda seconds: bool(poll.poll(seconds * 1000)))
     segment.gc()  # of one that had to be killed
+    segment.remove_dead(key(name))
     return log
 
 
@@ -106,10 +107,21 @@ def end(name: str) -> str | None:
 PEER = struct.Struct("3i")  # struct ucred: process, user, group
 
 
+def _socket() -> socket.socket:
+    try:
+        return socket.socket(socket.AF_UNIX)
+    except OSError as error:
+        raise click.ClickException(
+            f"a background host needs a socket (AF_UNIX), which is refused: {error}: serve in the "
+            "foreground, or let the sandbox allow it"
+        ) from error
+
+
 def _address(name: str) -> bytes:
     """Of a user's host. Containers may share a network namespace, and with it these addresses, so
-    /dev/shm tells them apart. An abstract address has at most 107 bytes."""
-    place = os.stat("/dev/shm").st_dev if os.path.exists("/dev/shm") else 0
+    the bridge's directory tells them apart. An abstract address has at most 107 bytes."""
+    folder = Path(key(name)).parent if key(name).startswith("/") else segment.SHM
+    place = (folder.stat().st_dev, folder.stat().st_ino) if folder.exists() else 0
     which = hashlib.sha256(f"{os.geteuid()} {place} {key(name)}".encode(errors="replace"))
     return f"\0shmbridge-{which.hexdigest()}".encode()
 
@@ -117,7 +129,7 @@ def _address(name: str) -> bytes:
 def _listen(name: str) -> None:
     """Makes this process the background host of a name, until it ends. ClickException: another one
     is."""
-    life = socket.socket(socket.AF_UNIX)
+    life = _socket()
     try:
         life.bind(_address(name))
     except OSError as error:
@@ -149,8 +161,9 @@ def _folder() -> Path:
 
 
 def key(name: str) -> str:
-    """A host's key: its URL without options, or its bare name."""
-    return name.partition("?")[0].removeprefix("shm://")
+    """A host's key: its bridge's name, or its URL without options."""
+    url = name.partition("?")[0]
+    return url if "://" in url.removeprefix("shm://") else segment.bridge_name(name)
 
 
 # ---- The process that starts it ----

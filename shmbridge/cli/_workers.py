@@ -19,7 +19,7 @@ import click
 
 from shmbridge import Host
 from shmbridge._bridge import segment
-from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
+from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG, life_of
 from shmbridge._native import lib
 from shmbridge.cli import _processes
 from shmbridge.cli._signals import ENDING, handle
@@ -78,7 +78,7 @@ class _Supervisor:
     def __init__(self, name: str, count: int) -> None:
         self.name, self.count, self.pid = name, count, os.getpid()
         self.started = False  # all workers have answered
-        self._workers: dict[int, tuple[int, int, float]] = {}  # (number, pid, start), by pidfd
+        self._workers: dict[int, tuple[int, int, float]] = {}  # (number, pid, start), by life_of
         self._early_ends = [0] * count
         self._poll = select.poll()
         self._ready, self._its_ready = os.pipe()
@@ -149,7 +149,7 @@ class _Supervisor:
                 os._exit(1)
             last = number == self.count - 1
             return Worker(number, self.count, last and not self.started, self._answers)
-        process = os.pidfd_open(pid)
+        process = life_of(pid)
         self._workers[process] = number, pid, time.monotonic()
         self._poll.register(process, select.POLLIN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -94,7 +94,7 @@ def gc(name: str | None) -> None:
     """
     removed = segment.gc(None if name is None else segment.bridge_name(name))
     for file in removed:
-        click.echo(f"removed /dev/shm/{file}")
+        click.echo(f"removed {file}")
     for folder in [] if name else supervisor.remove_dead_folders(tempfile.gettempdir()):
         removed.append(folder)
         click.echo(f"removed {folder}: a work folder")

@@ -247,7 +247,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
     worker = None
     make_host: Callable[..., Host] = Host
     if options.workers > 1:
-        name = bridge_name(options.name.partition("?")[0])
+        name = bridge_name(options.name)
         worker = become_worker(name, options.workers, answers)
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log_to_stdout(options.verbose)

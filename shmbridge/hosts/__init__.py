@@ -75,6 +75,7 @@ class PipeBackedHost(Host):
     """
 
     _request_type = PipeBackedRequest
+    _private = True
 
     def __init__(
         self,

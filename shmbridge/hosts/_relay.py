@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shmbridge._bridge import overview
+from shmbridge._bridge.segment import bridge_name
 from shmbridge._host.host import Host
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import Request, pass_on
@@ -224,14 +225,13 @@ def _fixed(listen: str) -> list[str]:
 def _room(target: str) -> dict[str, int]:
     """What the target has, where that can be known; a pair of pipes serves one compiler at a
     time."""
-    scheme, _, rest = target.rpartition("://")
+    scheme = target.rpartition("://")[0]
     if scheme == "pipe":
         return {"channels": 1}
-    for bridge in overview.bridges() if scheme in ("", "shm") else []:
-        if bridge.name == rest.partition("?")[0]:
-            return {
-                "channels": len(bridge.channels),
-                "request_bytes": bridge.request_bytes,
-                "advice_bytes": bridge.advice_bytes,
-            }
+    for bridge in overview.bridges(bridge_name(target)) if scheme in ("", "shm") else []:
+        return {
+            "channels": len(bridge.channels),
+            "request_bytes": bridge.request_bytes,
+            "advice_bytes": bridge.advice_bytes,
+        }
     return {}

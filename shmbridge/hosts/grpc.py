@@ -124,7 +124,7 @@ class GrpcHost(Host):
         UnsupportedError: The package grpcio is not installed.
     """
 
-    _may_spare = True
+    _may_spare = _private = True
 
     def __init__(
         self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any

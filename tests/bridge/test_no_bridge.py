@@ -161,18 +161,18 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
             connect(name, connect_timeout=1000)
         with pytest.raises((InUseError, NotPermittedError)):
             Host(name)
-        assert f"shmb.{name}" not in segment.gc() and f"shmb.{name}" in shm_files()
+        assert str(shm_path(name)) not in segment.gc() and f"shmb.{name}" in shm_files()
         if host.poll() is None:
             host.say()  # dies
             host.wait()
     outsider = python(
         "import sys, shmbridge._bridge.segment\n"
         + other
-        + "print(sorted(f for f in shmbridge._bridge.segment.gc() if sys.argv[1] in f))",
+        + "print([f for f in shmbridge._bridge.segment.gc() if sys.argv[1] in f])",
         name,
         cwd="/",
     )
-    assert outsider.end() == (0, f"['shmb.{name}']")
+    assert outsider.end() == (0, f"['/dev/shm/shmb.{name}']")
 
 
 @as_root
@@ -180,6 +180,7 @@ def test_another_users_bridge_is_refused_and_left_alone(name, python, shm_files)
     ("url", "variable"),
     [
         ("-", "SHMBRIDGE_URL"),
+        ("shm://x", "SHMBRIDGE_DIR"),
         ("toy://x", "SHMBRIDGE_PYTHON"),
         ("toy://x", "VIRTUAL_ENV"),
         ("onnx:///dev/null", "SHMBRIDGE_ONNXRUNTIME"),

@@ -122,8 +122,8 @@ static inline int64_t asked(shmb_runner *r, int64_t x) {
 
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
-    shmb_segment_name(b->name, NULL, path);
-    shm_unlink(path);
+    shmb_segment_path(b->name, NULL, path);
+    unlink(path);
 }
 
 static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan,
@@ -132,23 +132,21 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     snprintf(b->name, sizeof b->name, "%s-%d", name, (int)getpid());
     b->plan = plan;
     shmb_session_text(session, b->session);
-    shmb_segment_name(b->name, b->session, path);
-    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
+    shmb_segment_path(b->name, b->session, path);
+    int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     uint64_t bytes = shmb_plan_bytes(&b->plan);
     CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_lock(fd, 0));
     shmb_status status = shmb_host_create(fd, &b->plan, session, wait, &b->host);
     if (status) fprintf(stderr, "%s\n", shmb_host_error(b->host, -1));
     CHECK(status == SHMB_OK);
-    char from[NAME_ROOM + 16], to[NAME_ROOM + 16];
-    snprintf(from, sizeof from, "/dev/shm%s", path);
-    shmb_segment_name(b->name, NULL, path);
-    snprintf(to, sizeof to, "/dev/shm%s", path);
+    char to[NAME_ROOM];
+    shmb_segment_path(b->name, NULL, to);
 #ifdef THREAD_SANITIZER
     /* it does not know that rename orders what came before it */
     pthread_mutex_lock(&mappings_mutex);
     pthread_mutex_unlock(&mappings_mutex);
 #endif
-    CHECK(rename(from, to) == 0);
+    CHECK(rename(path, to) == 0);
 }
 
 /* Its segment as another program has it, until shmb_segment_detach. */
@@ -156,8 +154,8 @@ static inline struct segment bridge_segment(const struct bridge *b) {
     char path[NAME_ROOM];
     struct segment s;
     struct error e = {0};
-    shmb_segment_name(b->name, NULL, path);
-    CHECK(shmb_segment_read(shm_open(path, O_RDWR | O_CLOEXEC, 0), b->name, &s, &e));
+    shmb_segment_path(b->name, NULL, path);
+    CHECK(shmb_segment_read(open(path, O_RDWR | O_CLOEXEC), b->name, &s, &e));
     return s;
 }
 
@@ -332,22 +330,20 @@ static inline shmb_status evaluate_interrupted(shmb_runner *r, bool by_signal) {
 /* Removes what a bridge has left below /dev/shm; true when there was something. */
 static inline bool bridge_clean(const char *name) {
     char path[NAME_ROOM];
-    shmb_segment_name(name, NULL, path);
-    return shm_unlink(path) == 0;
+    shmb_segment_path(name, NULL, path);
+    return unlink(path) == 0;
 }
 
 /* Gives a new bridge a name, in place of a dead host's bridge if it has that name. */
 static inline void bridge_take_over(struct bridge *b, const char *name) {
-    char path[NAME_ROOM], from[NAME_ROOM + 16], to[NAME_ROOM + 16];
-    shmb_segment_name(name, NULL, path);
-    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+    char path[NAME_ROOM], from[NAME_ROOM];
+    shmb_segment_path(name, NULL, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
     CHECK(fd < 0 || !shmb_peer_alive(fd, HOST_BYTE));
     if (fd >= 0) close(fd);
     bridge_clean(name);
-    snprintf(to, sizeof to, "/dev/shm%s", path);
-    shmb_segment_name(b->name, NULL, path);
-    snprintf(from, sizeof from, "/dev/shm%s", path);
-    CHECK(rename(from, to) == 0);
+    shmb_segment_path(b->name, NULL, from);
+    CHECK(rename(from, path) == 0);
     snprintf(b->name, sizeof b->name, "%s", name);
 }
 

@@ -103,7 +103,6 @@ FAULT(int, vasprintf, (char **to, const char *format, va_list list), (to, format
 FAULT(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t from),
       (at, n, prot, flags, fd, from), MAP_FAILED, ENOMEM)
 FAULT(int, mprotect, (void *at, size_t n, int prot), (at, n, prot), -1, ENOMEM)
-FAULT(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode), -1, EMFILE)
 FAULT(int, open, (const char *path, int flags, mode_t mode), (path, flags, mode), -1, EMFILE)
 FAULT(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 FAULT(int, flock, (int fd, int how), (fd, how), -1, ENOLCK)

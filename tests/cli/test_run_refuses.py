@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.run import PLAIN, ended, preload
+from support.run import PLAIN, SHMBRIDGE, ended, preload
 
 LEAVES_A_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=[1000]).start()"
 pytestmark = [preload, pytest.mark.usefixtures("nothing_is_left")]
@@ -118,7 +118,13 @@ def test_compiler_whose_name_tells_nothing_runs_plainly_and_is_told_what_to_do(s
     assert (status, err, int(out) > 0) == (3, "", True)
 
 
-def test_no_room_leaves_a_plain_compile_and_one_warning(in_room_of, compiler):
+def test_no_room_in_shm_is_room_enough_in_tmpdir(in_room_of, compiler):
+    status, out, err = in_room_of("64k", compiler(PLAIN))
+    assert (status, err, int(out) > 0) == (3, "", True)
+
+
+def test_no_room_leaves_a_plain_compile_and_one_warning(in_room_of, compiler, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
     status, out, err = in_room_of("64k", compiler(PLAIN))
     assert (status, out, err.count("\n")) == (3, "0\n", 1), err
     assert "/dev/shm" in err
@@ -130,6 +136,20 @@ def test_without_proc_a_plain_compile_and_one_warning_or_strict_an_error(in_room
         options = [*strict, "--host", "my_policy:advise"]
         status, _, err = in_room_of("1m", compiler, folder="/proc", options=options)
         assert (status, err.count("\n")) == (len(strict), 1), err
+
+
+@pytest.mark.parametrize("at", [SHMBRIDGE, "shmbridge", "link"])
+def test_without_proc_the_command_finds_its_python(at, transport, tmp_path):
+    (tmp_path / "link").symlink_to(SHMBRIDGE)
+    inside = 'mount -t tmpfs tmpfs /proc && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", inside, "sh", "./link" if at == "link" else at, "ls"]
+    path = {"PATH": f"{os.path.dirname(SHMBRIDGE)}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True
+    )
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip("a /proc of our own needs root")
+    assert done.returncode == 0 and "bridge" in done.stdout, done.stderr
 
 
 def test_half_a_megabyte_is_room_enough(in_room_of, compiler):

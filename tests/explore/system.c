@@ -92,10 +92,6 @@ static int new_file(void) {
     return 100 * (thread + 1) + world.threads[thread].files++;
 }
 
-int __wrap_shm_open(const char *name, int flags, mode_t mode) {
-    (void)name, (void)flags, (void)mode;
-    return new_file();
-}
 int __wrap_open(const char *path, int flags, ...) {
     (void)path, (void)flags;
     return new_file();

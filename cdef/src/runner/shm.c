@@ -29,7 +29,7 @@ struct shm {
     int slot;       /* where the message is being built; -1: in spare, for want of a slot */
     uint8_t *spare; /* private memory of a body's size */
     bool unsent;    /* the message waits for a slot */
-    char name[NAME_BYTES + 1];
+    char name[NAME_ROOM];
     struct label label;
 };
 
@@ -207,19 +207,17 @@ static void set_label(struct label *label, const char *text) {
 
 static shmb_status shm_open_runner(shmb_runner *r, struct url *url, const shmb_options *options) {
     struct error *e = &r->broken;
-    const char *where = url->where;
-    if (shmb_url_done(url, "", e)) return e->status;
-    if (!shmb_name_valid(where))
-        return shmb_fail(e, SHMB_INVALID,
-                         "\"%.120s\" is not a bridge name: expected 1 to %d letters, digits, "
-                         "'_', '.' or '-', not beginning with '.'",
-                         where, NAME_BYTES);
+    char name[NAME_ROOM];
+    const char *directory = shmb_url_take(url, "dir");
+    if (shmb_url_done(url, "dir, ", e)) return e->status;
+    shmb_status status = shmb_bridge_name(url->where, directory, name);
+    if (status) return shmb_fail(e, status, "%s", name);
     struct shm *s = calloc(1, sizeof *s);
     if (!s) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a runner");
-    strcpy(s->name, where);
+    strcpy(s->name, name);
     set_label(&s->label, options->label ? options->label : "");
     shmb_waiter_init(&s->waiter, options->wait);
-    shmb_status status = shmb_runner_try(r, options->connect_timeout, shm_try_connect, s);
+    status = shmb_runner_try(r, options->connect_timeout, shm_try_connect, s);
     if (status) free(s);
     else {
         r->kind_state = s;

@@ -30,11 +30,6 @@ static uint64_t lane_bytes(const struct superblock *b, int direction) {
            sizeof(struct last_layout) + b->meta_bytes[direction];
 }
 
-bool shmb_name_valid(const char *name) {
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
-    return n > 0 && n <= NAME_BYTES && !name[n] && name[0] != '.';
-}
-
 bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
     if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS ||
         g->slots & (g->slots - 1))
@@ -57,10 +52,6 @@ bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
     out->slot_stride = attach_round_up(lane_bytes(out, REQUEST) + lane_bytes(out, REPLY), PAGE);
     out->size = out->slot_offset + g->channels * out->slot_stride;
     return out->size <= SIZE_MAX / 2;
-}
-
-void shmb_segment_name(const char *name, const char *end, char *out) {
-    snprintf(out, NAME_ROOM, "/shmb.%.*s%s%s", NAME_BYTES, name, end ? "~" : "", end ? end : "");
 }
 
 /* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
@@ -119,9 +110,7 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
                                struct error *e) {
     if (b->magic != SEGMENT_MAGIC)
         return shmb_fail(e, SHMB_CORRUPT,
-                         "the segment of \"%s\" is not a shmbridge segment: remove "
-                         "/dev/shm/shmb.%s",
-                         name, name);
+                         "the segment of \"%s\" is not a shmbridge segment: remove its file", name);
     if (b->version != SEGMENT_VERSION || b->features & ~SEGMENT_FEATURES)
         return shmb_fail(e, SHMB_INCOMPATIBLE,
                          "the host of \"%s\" uses version %u with features %x, this library "
@@ -161,13 +150,13 @@ bool shmb_segment_read(int fd, const char *name, struct segment *out, struct err
 static shmb_status attach(const char *name, uint32_t worker, struct segment *out, struct error *e) {
     char path[NAME_ROOM], number[12];
     snprintf(number, sizeof number, "%u", worker);
-    shmb_segment_name(name, worker ? number : NULL, path);
-    int fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    shmb_segment_path(name, worker ? number : NULL, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT)
         return shmb_fail(e, SHMB_NO_HOST,
                          "there is no host named \"%s\": start one first, e.g. shmbridge serve %s "
                          "(one in another container is seen "
-                         "where both share /dev/shm)",
+                         "where both share the directory of its segment)",
                          name, name);
     if (fd < 0 && errno == EACCES)
         return shmb_fail(

@@ -54,9 +54,7 @@ enum {
     REASON_BYTES = 176,
     LABEL_BYTES = 252,
     ASKED_EVERY = 16, /* questions between two times that a busy runner tells */
-    NO_SLOT = 0xff,
-    NAME_BYTES = 100, /* of a bridge's name, at most */
-    NAME_ROOM = 160   /* for any file's name, with its end */
+    NO_SLOT = 0xff
 };
 
 enum { REQUEST = 0, REPLY = 1 }; /* directions */
@@ -229,9 +227,5 @@ _Static_assert(offsetof(struct last_layout, dims) == 12, "wire format");
 
 /* In meta, dims lie behind their header. */
 static inline size_t dims_at(size_t header_bytes) { return (header_bytes + 7) & ~(size_t)7; }
-
-/* Names below /dev/shm: shmb.NAME is the segment, shmb.NAME~SESSION while it is being made,
- * shmb.NAME~K that of worker K (1..MAX_WORKERS - 1). NAME is 1..NAME_BYTES of [A-Za-z0-9_.-],
- * SESSION hexadecimal. */
 
 #endif

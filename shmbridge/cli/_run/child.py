@@ -21,18 +21,20 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # by the run, to the
 
 
 class Child:
-    """A forked process that calls `work(ready, life)`: that calls `ready` once it works, and
-    returns when `life` says something, because this process wants it, or ends, because it has died.
+    """A forked process that calls `work(ready, life)`: that calls `ready` once it works, with what
+    `said` is then, and returns when `life` says something, because this process wants it, or ends,
+    because it has died.
 
     Raises ShmbridgeError with the reason if it fails before; DeadlineError if it is not ready in
     so many seconds.
     """
 
     def __init__(
-        self, what: str, work: Callable[[Callable[[], None], Connection], None], seconds: float
+        self, what: str, work: Callable[[Callable[[str], None], Connection], None], seconds: float
     ) -> None:
         self._what, self._parent = what, os.getpid()
         self._status: int | None = None
+        self.said = ""
         ready, its_ready = Pipe(duplex=False)
         its_life, self._life = Pipe(duplex=False)
         self._pid = os.fork()
@@ -54,7 +56,7 @@ class Child:
                 "a longer --deadline"
             )
         try:
-            why = str(ready.recv())
+            why, self.said = ready.recv()
         except EOFError:
             why = f"{self.ended(GRACE)} while it loaded"
         return ShmbridgeError(why) if why else None
@@ -80,7 +82,7 @@ class Child:
 
 
 def _be(
-    work: Callable[[Callable[[], None], Connection], None], ready: Connection, life: Connection
+    work: Callable[[Callable[[str], None], Connection], None], ready: Connection, life: Connection
 ) -> None:
     """In the child, which does not return. What it prints goes to stderr: stdin and stdout are the
     compiler's."""
@@ -88,10 +90,10 @@ def _be(
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
 
-    def works() -> None:
+    def works(said: str) -> None:
         for number in FORWARDED:  # the run's concern: the compiler may still want advice
             signal.signal(number, signal.SIG_IGN)
-        ready.send("")
+        ready.send(("", said))
 
     try:
         work(works, life)
@@ -99,7 +101,7 @@ def _be(
         os._exit(error.code if isinstance(error.code, int) else 1)
     except Exception as error:
         with contextlib.suppress(OSError):
-            ready.send(one_line(error))
+            ready.send((one_line(error), ""))
     sys.exit()
 
 

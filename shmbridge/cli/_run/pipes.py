@@ -60,7 +60,7 @@ class Pipes(Child):
         super().close(grace)
         self._remove()
 
-    def _work(self, works: Callable[[], None], life: Connection) -> None:
+    def _work(self, works: Callable[[str], None], life: Connection) -> None:
         server, orphaned = lib.shmb_pipe_server_new(self._limit), list[bool]()
 
         def end_with_run() -> None:
@@ -73,7 +73,7 @@ class Pipes(Child):
         for decision in self._decisions:
             self._add(server, decision)
         threading.Thread(target=end_with_run, daemon=True).start()
-        works()
+        works("")
         status = lib.SHMB_TIMEOUT
         while status == lib.SHMB_TIMEOUT and not self._is_useless(server):
             status = lib.shmb_pipe_server_run(server, LOOK_NS)

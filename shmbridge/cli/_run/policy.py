@@ -24,6 +24,7 @@ from shmbridge.errors import printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
 if TYPE_CHECKING:
+    from shmbridge._host.host import Host
     from shmbridge._host.service import Model
     from shmbridge.logs import LogWriter
 
@@ -55,8 +56,9 @@ class Policy(Child):
         self.name = f"run-{os.getpid()}-{secrets.token_hex(4)}"
         self._load, self._record, self._channels = load, record, channels
         super().__init__("policy", self._serve, max(LOAD_SECONDS, deadline or 0))
+        self.name = self.said
 
-    def _serve(self, works: Callable[[], None], life: Connection) -> None:
+    def _serve(self, works: Callable[[str], None], life: Connection) -> None:
         hosts: list[Host] = []
 
         def end_with_run() -> None:
@@ -71,12 +73,16 @@ class Policy(Child):
         threading.Thread(target=end_with_run, daemon=True).start()
         from shmbridge._host.host import Host, unlink
 
+        class PrivateHost(Host):
+            _private = True
+
         with ExitStack() as stack:
             model = self._load()
             log = stack.enter_context(open_log(self._record)) if self._record else None
-            hosts.append(stack.enter_context(Host(self.name, channels=self._channels, **ROOM)))
-            works()
-            hosts[0].serve(model, record=log)
+            host = PrivateHost(self.name, channels=self._channels, **ROOM)
+            hosts.append(stack.enter_context(host))
+            works(host.name)
+            host.serve(model, record=log)
 
     def explain(self, line: str) -> str:
         """A line of a report; where the policy's process has ended, how."""
@@ -85,7 +91,7 @@ class Policy(Child):
         return " ".join([*counts, status, f"{how}\n"]) if how else line
 
     def close(self, grace: float = GRACE) -> None:
-        """Ends it, and removes what it leaves below /dev/shm when it was killed."""
+        """Ends it, and removes what it leaves when it was killed."""
         super().close(grace)
         segment.remove_dead(self.name)
 

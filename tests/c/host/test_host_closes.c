@@ -20,8 +20,8 @@ int main(void) {
     int64_t key = bridge_receive(&b);
     shmb_host_close(b.host);
     char path[NAME_ROOM];
-    shmb_segment_name(b.name, NULL, path);
-    int fd = shm_open(path, O_RDWR, 0);
+    shmb_segment_path(b.name, NULL, path);
+    int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && !shmb_peer_alive(fd, HOST_BYTE)); /* though its mapping stays */
     close(fd);
     CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_CLOSED);

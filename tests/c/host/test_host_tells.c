@@ -11,8 +11,8 @@ static shmb_channel_info channels[4];
 /* Reads the segment as another program does; its descriptor. */
 static int look(void) {
     char path[NAME_ROOM];
-    shmb_segment_name(b.name, NULL, path);
-    int fd = shm_open(path, O_RDWR | O_CLOEXEC, 0);
+    shmb_segment_path(b.name, NULL, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
     CHECK(fd >= 0 && shmb_inspect(fd, &info, channels));
     return fd;
 }

@@ -5,8 +5,8 @@
 static char name[64], path[NAME_ROOM];
 
 static int make(const void *bytes, size_t size, mode_t mode) {
-    shm_unlink(path);
-    int fd = shm_open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
+    unlink(path);
+    int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size && fchmod(fd, mode) == 0);
     return fd;
 }
@@ -18,7 +18,7 @@ static void expect(int fd, shmb_status status, const char *message) {
     CHECK_FAILS(r, shmb_open(url, NULL, &r), status, message);
     shmb_close(r);
     close(fd);
-    shm_unlink(path);
+    unlink(path);
 }
 
 static uint8_t whole[1 << 20];
@@ -38,7 +38,7 @@ int main(void) {
         .channels = 2, .slots = 2, .meta_bytes = {256, 256}, .body_bytes = {4096, 4096}};
     CHECK(shmb_segment_plan(&g, &good) && good.size <= sizeof whole);
     snprintf(name, sizeof name, "refused-%d", (int)getpid());
-    shmb_segment_name(name, NULL, path);
+    shmb_segment_path(name, NULL, path);
 
     expect(make("", 0, 0600), SHMB_CORRUPT, "0 bytes");
     expect(make("short", 5, 0600), SHMB_CORRUPT, "5 bytes");

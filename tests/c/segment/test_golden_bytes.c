@@ -30,8 +30,8 @@ int main(void) {
     memcpy(session + 12, &(uint32_t){(uint32_t)getpid()}, 4);
     bridge_open_session(&b, "golden", plan, SHMB_WAIT_DEFAULT, session);
     char path[NAME_ROOM];
-    shmb_segment_name(b.name, NULL, path);
-    int fd = shm_open(path, O_RDONLY, 0);
+    shmb_segment_path(b.name, NULL, path);
+    int fd = open(path, O_RDONLY);
     segment = mmap(NULL, 36864, PROT_READ, MAP_SHARED, fd, 0);
     CHECK(segment != MAP_FAILED);
 
