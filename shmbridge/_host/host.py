@@ -40,9 +40,8 @@ class Host(Receiving):
 
     Args:
         name: "shm://NAME" or NAME. You can add options, which take precedence:
-            "shm://NAME?channels=3&request_bytes=64K". "shm://NAME?dir=/DIR" is in that directory
-            instead of $SHMBRIDGE_DIR or /dev/shm. Another scheme, as in
-            "pipe:///PATH?serdes=json", creates a host of that kind, which has its own options.
+            "shm://NAME?channels=3&dir=/run/x" lies in that directory instead of /dev/shm. Another
+            scheme, as in "pipe:///PATH?serdes=json", creates a host of that kind.
         channels: How many runners can connect at once, 1 to 256.
         slots: Message slots per runner: 2, 4, 8, 16 or 32. So many questions can be in flight, and
             a loop can keep arrays of all but one without copies.
@@ -63,7 +62,7 @@ class Host(Receiving):
         InvalidError: An argument is invalid.
         InUseError: A live host has that name. (Files of a dead host are replaced.)
         SystemCallError: A system call failed, for example because /dev/shm is full.
-        NotPermittedError: The name belongs to another user, or others can write to its directory.
+        NotPermittedError: The name, or its directory, belongs to another user.
     """
 
     _closed = True  # until __init__ has opened it
