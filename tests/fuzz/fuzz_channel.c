@@ -209,14 +209,6 @@ static void set_back(struct shm *s, struct channel_line *line) {
     atomic_store(&s->host_line->closed, 0);
 }
 
-/* As after a sleep, which nothing here comes to: the words of waiting are the other side's, too. */
-static void learn_from(struct shm *s, struct channel_line *line) {
-    atomic_store(&line->posted, (uint64_t)edge());
-    shmb_waiter_learn(&s->waiter, atomic_load(&line->posted),
-                      next8() & 1 ? INT64_MAX : shmb_clock_ns());
-    CHECK(s->waiter.statistics.wake_cost >= 1000 && s->waiter.statistics.wake_cost <= 500 * 1000);
-}
-
 static void fill(uint8_t how) {
     if (how & 1) shmb_set_i64(r, "x", 1);
     if (how & 2) shmb_set_strings(r, "texts", 2, (const char *const[]){"a", "bc"}, NULL);
@@ -289,7 +281,6 @@ static void fuzz_host_side(void) {
             atomic_store(&line->semaphore.count, (uint32_t)edge());
             atomic_store(&s->host_bell->count, (uint32_t)edge());
         }
-        if (op & 0x80) learn_from(s, line);
         do_not_wait();
         int status = shmb_runner_continue(r);
         CHECK(status >= SHMB_OK && status <= SHMB_NO_MEMORY);

@@ -94,7 +94,6 @@ shmb_status shmb_host_create(int fd, const shmb_plan *plan, const uint8_t *sessi
     shmb_host *h = *out = calloc(1, sizeof *h);
     if (!h) return SHMB_NO_MEMORY;
     shmb_waiter_init(&h->waiter, wait);
-    shmb_waiter_follow(&h->waiter);
     if (create(h, fd, plan, session)) {
         h->segment.fd = -1; /* still the caller's */
         h->closed = true;
@@ -131,7 +130,6 @@ void shmb_host_free(shmb_host *h) {
     shmb_host_close(h);
     for (uint32_t i = 0; i < h->count; i++) shmb_channel_free(&h->channels[i]);
     free(h->channels);
-    shmb_waiter_free(&h->waiter);
     shmb_segment_detach(&h->segment);
     free(h);
 }
@@ -235,7 +233,6 @@ static void upkeep_if_due(shmb_host *h) {
     }
     uint32_t received = load_relaxed(&h->received) + 1;
     store_relaxed(&h->received, received);
-    store_relaxed(&h->line->received, received);
     if (shmb_semaphore_try_wait(h->bell) || received % RECEIVES_PER_UPKEEP == 0) upkeep(h);
 }
 
@@ -277,7 +274,6 @@ static int64_t accept_found(shmb_host *h) {
     int64_t key = open ? shmb_channel_accept(c, h->found) : -(int64_t)SHMB_TIMEOUT;
     pthread_mutex_unlock(&c->mutex);
     if (!c->active) list_active(h);
-    if (key >= 0) h->waiter.asker = &c->runner->wait_hint;
     return key;
 }
 
@@ -289,9 +285,6 @@ static int64_t receive_slowly(shmb_host *h, int64_t until) {
         enum waited waited =
             shmb_waiter_wait(&h->waiter, look_wider, h, &h->line->asleep, h->bell, until);
         if (waited <= WOKEN && h->found < MAX_CHANNELS) {
-            if (waited == WOKEN)
-                shmb_waiter_learn(&h->waiter, load_relaxed(&h->channels[h->found].runner->posted),
-                                  shmb_clock_ns());
             /* The post may have been a claim's: the next receive looks after it. */
             if (waited == WOKEN && claims_changed(h)) shmb_semaphore_post(h->bell);
             int64_t key = accept_found(h);
@@ -334,9 +327,7 @@ int64_t shmb_host_poll(shmb_host *h) {
             return accept_found(h);
         }
         if (i == 0 && h->waiter.policy != SHMB_WAIT_BLOCK)
-            looks = shmb_waiter_spins(&h->waiter)
-                        ? LOOKS_PER_POLL
-                        : shmb_waiter_looks(&h->waiter, LOOKS_PER_CROWDED_POLL);
+            looks = shmb_waiter_spins(&h->waiter) ? LOOKS_PER_POLL : LOOKS_PER_CROWDED_POLL;
         cpu_pause();
     }
     return -(int64_t)SHMB_TIMEOUT;

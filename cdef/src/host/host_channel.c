@@ -204,7 +204,7 @@ static struct envelope close_request(struct channel *c, int64_t key, bool keep) 
 }
 
 void shmb_channel_wake(const struct channel *c) {
-    shmb_waiter_wake(&c->runner->asleep, &c->line->semaphore, &c->line->posted);
+    shmb_waiter_wake(&c->runner->asleep, &c->line->semaphore);
 }
 
 static void sent(struct channel *c) {

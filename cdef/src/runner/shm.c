@@ -112,7 +112,7 @@ static shmb_status announce(struct shm *s, int64_t until, struct error *e) {
     take_copy(&free_slots, &s->channel_line->free_slots, sizeof free_slots);
     shmb_sender_start(&s->out, s->generation, free_slots);
     shmb_receiver_start(&s->in, s->generation);
-    s->waiter.statistics.waited = 0; /* from here on for evaluates */
+    s->waiter.waited = 0; /* from here on for evaluates */
     return sender_slot(&s->out) >= 0
                ? SHMB_OK
                : shmb_fail(e, SHMB_CORRUPT, "the host of \"%s\" gave this runner no slot", s->name);
@@ -323,7 +323,7 @@ static shmb_status send_request(shmb_runner *r) {
     s->in.ours = 0;
     if (r->number % ASKED_EVERY == 0)
         store_relaxed(&s->runner_line->wait_hint.since, (uint64_t)shmb_clock_ns());
-    shmb_waiter_wake(&s->host_line->asleep, s->host_bell, &s->runner_line->posted);
+    shmb_waiter_wake(&s->host_line->asleep, s->host_bell);
     return SHMB_OK;
 }
 
@@ -383,13 +383,8 @@ static int shm_proceed(shmb_runner *r, int64_t until) {
         if (late) return PENDING;
         enum waited waited = shmb_waiter_wait(&s->waiter, has_reply, s, &s->runner_line->asleep,
                                               s->bell, earlier(until, shmb_runner_until(r)));
-        r->waited_ns = s->waiter.statistics.waited;
-        if (waited <= WOKEN) {
-            if (waited == WOKEN)
-                shmb_waiter_learn(&s->waiter, load_relaxed(&s->channel_line->posted),
-                                  shmb_clock_ns());
-            continue;
-        }
+        r->waited_ns = s->waiter.waited;
+        if (waited <= WOKEN) continue;
         status = look_around(r);
         if (!receiver_ready(&s->in)) return status;
         r->broken.status = SHMB_OK; /* a reply that was sent before the end still counts */

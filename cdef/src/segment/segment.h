@@ -155,8 +155,7 @@ struct host_line {
      * above */
     uint8_t between[128 - 28];
     struct wait_hint wait_hint;
-    _Atomic uint32_t received; /* how often it looked for a request, modulo 2^32: a hint */
-    uint8_t unused[256 - 128 - 24 - 4];
+    uint8_t unused[256 - 128 - 24];
 };
 _Static_assert(sizeof(struct host_line) == 256, "wire format");
 _Static_assert(offsetof(struct host_line, asleep) == 0, "wire format");
@@ -166,14 +165,13 @@ _Static_assert(offsetof(struct host_line, runners) == 12, "wire format");
 _Static_assert(offsetof(struct host_line, deadline) == 16, "wire format");
 _Static_assert(offsetof(struct host_line, workers) == 24, "wire format");
 _Static_assert(offsetof(struct host_line, wait_hint) == 128, "wire format");
-_Static_assert(offsetof(struct host_line, received) == 152, "wire format");
 
 /* claim and ready hold generation << 8 | state. */
 enum { FREE = 0, CLAIMED = 1, READY = 2, POISONED = 3 };
 
 struct runner_line {
-    _Atomic uint64_t claim;  /* FREE or CLAIMED */
-    _Atomic uint64_t posted; /* when the runner last woke the host, CLOCK_MONOTONIC ns */
+    _Atomic uint64_t claim; /* FREE or CLAIMED */
+    uint64_t unused_before;
     _Atomic uint32_t asleep;
     uint32_t pid; /* a hint */
     uint8_t between[64 - 24];
@@ -182,7 +180,6 @@ struct runner_line {
 };
 _Static_assert(sizeof(struct runner_line) == 128, "wire format");
 _Static_assert(offsetof(struct runner_line, claim) == 0, "wire format");
-_Static_assert(offsetof(struct runner_line, posted) == 8, "wire format");
 _Static_assert(offsetof(struct runner_line, asleep) == 16, "wire format");
 _Static_assert(offsetof(struct runner_line, pid) == 20, "wire format");
 _Static_assert(offsetof(struct runner_line, wait_hint) == 64, "wire format");
@@ -199,8 +196,8 @@ struct channel_line {
     _Atomic uint64_t ready; /* READY or POISONED, of the generation that the host has seen */
     uint32_t free_slots;    /* request slots that the runner owns at READY */
     uint32_t reason_bytes;
-    _Atomic uint64_t served;    /* replies so far, for `shmbridge ls` */
-    _Atomic uint64_t posted;    /* when the host last woke the runner, CLOCK_MONOTONIC ns */
+    _Atomic uint64_t served; /* replies so far, for `shmbridge ls` */
+    uint64_t unused_before;
     char reason[REASON_BYTES];  /* why POISONED; UTF-8 */
     struct semaphore semaphore; /* wakes the runner */
     uint8_t unused[256 - 36 - REASON_BYTES];
@@ -210,7 +207,6 @@ _Static_assert(offsetof(struct channel_line, free_slots) == 8, "wire format");
 _Static_assert(offsetof(struct channel_line, reason_bytes) == 12, "wire format");
 _Static_assert(offsetof(struct channel_line, served) == 16, "wire format");
 _Static_assert(offsetof(struct channel_line, ready) == 0, "wire format");
-_Static_assert(offsetof(struct channel_line, posted) == 24, "wire format");
 _Static_assert(offsetof(struct channel_line, reason) == 32, "wire format");
 _Static_assert(offsetof(struct channel_line, semaphore) == 208, "wire format");
 

@@ -157,8 +157,7 @@ int main(void) {
     uint64_t size;
     struct segment segment = {.base = shmb_host_memory(b.host, &size)};
     shmb_host_set_workers(b.host, 3);
-    CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3 &&
-          load_relaxed(&shmb_segment_host_line(&segment)->received) > 0);
+    CHECK(load_relaxed(&shmb_segment_host_line(&segment)->workers) == 3);
     expect_a_whole_label();
     shmb_close(other);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_TIMEOUT && shmb_host_attached(b.host) == 1);

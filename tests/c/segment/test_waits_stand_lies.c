@@ -1,5 +1,5 @@
 /* What others write into the words of waiting costs a wait 5 ms at most, and little CPU:
- * posted, asleep, the bell, a place. */
+ * asleep, the bell, a place. */
 #include <sched.h>
 #include <time.h>
 
@@ -13,27 +13,13 @@ static _Atomic bool news, ending;
 
 static bool look(void *context) { return (void)context, atomic_load(&news); }
 
-/* The word that a waker leaves is any number. */
-static void posted_may_be_anything(void) {
-    static const uint64_t words[] = {0, 1, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
-    struct waiter w;
-    shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
-    int64_t before = w.statistics.wake_cost;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        shmb_waiter_learn(&w, words[i], shmb_clock_ns());
-        shmb_waiter_learn(&w, words[i], INT64_MAX);
-    }
-    CHECK(w.statistics.wake_cost == before);
-}
-
 static void *tell_and_ring(void *unused) {
-    static _Atomic uint64_t posted;
     atomic_store(&news, true);
-    shmb_waiter_wake(&asleep, &bell, &posted);
+    shmb_waiter_wake(&asleep, &bell);
     return unused;
 }
 
-/* One who says that it shares our CPU, or that runners crowd it, makes us yield or sleep: no wait
+/* One who says that it shares our CPU, or that runners crowd it, makes us sleep: no wait
  * misses its news. */
 static void places_and_counts_may_be_anything(void) {
     struct wait_hint mine, peer = {.cpus = UINT64_MAX};
@@ -49,7 +35,6 @@ static void places_and_counts_may_be_anything(void) {
         atomic_store(&peer.cpu, i % 2 ? (uint32_t)sched_getcpu() : (uint32_t)i << 28);
         atomic_store(&peer.cpus, (uint64_t)i);
         atomic_store(&host.runners, i % 3 ? UINT32_MAX : 0);
-        atomic_store(&host.received, (uint32_t)i << 28);
         pthread_create(&waker, NULL, tell_and_ring, NULL);
         while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) > WOKEN) continue;
         pthread_join(waker, NULL);
@@ -130,7 +115,6 @@ static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
 }
 
 int main(void) {
-    posted_may_be_anything();
     places_and_counts_may_be_anything();
     a_bell_that_never_falls_silent_is_not_listened_to();
     a_flag_that_someone_lowers_costs_no_slice();
