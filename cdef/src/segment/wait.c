@@ -5,7 +5,7 @@
 
 #include "base/order.h"
 
-/* docs/design.md has the rule. python bench waiting compares others. */
+/* docs/design.md has the rule, docs/performance.md what it costs. */
 enum {
     LOOKS = 1024,         /* without a clock: a microsecond */
     SPIN_NS = 200 * 1000, /* a few times what waking a sleeper takes in a virtual machine */
