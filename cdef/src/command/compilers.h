@@ -14,8 +14,8 @@ typedef struct shmb_llvm_decision {
 
 extern const shmb_llvm_decision shmb_llvm_decisions[];
 
-/* The advice for a decision, whose name has n bytes, in the user's defaults, "inline=0,evict=3", and
- * its bytes; NULL: none. */
+/* The advice for a decision, whose name has n bytes, in the user's defaults, "inline=0,evict=3",
+ * and its bytes; NULL: none. */
 const char *shmb_default_of(const char *defaults, const char *decision, size_t n, size_t *bytes);
 
 /* The prefix of the channels inside a compiler. There never is such a file, and it is always the

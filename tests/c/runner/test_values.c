@@ -1,5 +1,5 @@
-/* Whatever a request holds comes back from a host as it was sent: every dtype and rank, with elements
- * and without. */
+/* Whatever a request holds comes back from a host as it was sent: every dtype and rank, with
+ * elements and without. */
 #include "bridge.h"
 
 static struct server server;
