@@ -146,7 +146,6 @@ class SupervisedProcess:
 
     def _ended_without_report(self) -> Report:
         kill_tagged(self._tag)
-        shutil.rmtree(self.folder, ignore_errors=True)
         return Report(limit=self._limit, stderr="" if self._limit else KILLED)
 
     def _count_time(self) -> None:
@@ -188,6 +187,7 @@ class SupervisedProcess:
                 while self._control.recv(1 << 16):
                     pass
             self._control.close()
+            shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
         finally:
             self._reading.release()
 
