@@ -153,26 +153,25 @@ def error_place(error: BaseException) -> str:
 LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen ")
 
 
-def _own_line(error: BaseException) -> str:
-    """Where the last call is in code that belongs to no library, as "FILE:LINE: SOURCE: ": what
-    numpy raises names no feature, but that line does. A `raise` shows nothing that the exception
-    does not."""
-    found = ""
+def _own_line(error: BaseException) -> tuple[str, str]:
+    """Where the last call is in code that belongs to no library, as "FILE:LINE: " and " in SOURCE":
+    what numpy raises names no feature, but that line does. A `raise` shows nothing that the
+    exception does not."""
+    place = source = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if not file.startswith(LIBRARIES) and "-packages/" not in file:
             source = shortened(linecache.getline(file, line).strip(), 100)
-            found = f"{os.path.basename(file)}:{line}: "
-            if source and not source.startswith("raise"):
-                found += f"{source}: "
-    return found
+            place = f"{os.path.basename(file)}:{line}: "
+    return place, f", in: {source}" if source and not source.startswith("raise") else ""
 
 
 def error_text(error: BaseException) -> str:
-    """An exception in one line: the caller's line that raised it, its type and its text."""
+    """An exception in one line: the caller's line that raised it, its type, its text, the line."""
     try:
         text = str(error)
     except Exception:  # its __str__ fails
         text = ""
     name = type(error).__name__
-    return _own_line(error) + (f"{name}: {text}" if text else name)
+    place, source = _own_line(error)
+    return f"{place}{name}{text and f': {text}'}{source}"

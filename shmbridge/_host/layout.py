@@ -154,8 +154,8 @@ class Layout(_fastpath.Layout):
         if named:
             place = max(named, key=lambda place: len(place.name))
             error.args = (
-                f"{error}: {place.spec()} has a shape: expected request[{place.name!r}].item(), "
-                "which makes a number of any feature with one element",
+                f"use request[{place.name!r}].item() for {place.spec()}, which has one element: "
+                f"{error}",
             )
 
     def _enter(self) -> None:

@@ -19,7 +19,7 @@ from shmbridge.cli._option_types import FILE
     "libshmbridge.so]",
 )
 def embed(output: Path | None) -> None:
-    """Let C and C++ programs use python://, grpc:// and all other runners of this Python.
+    """Let C and C++ programs use python://, grpc:// and similar URLs.
 
     When a program opens such a URL, the C library starts this interpreter with its packages in the
     program's process. This needs Python's shared library. Repeat it after an update to another

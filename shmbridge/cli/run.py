@@ -310,8 +310,10 @@ def refuse(options: Options, why: str, began: int) -> NoReturn:
 @click.command(context_settings={"allow_interspersed_args": False})
 @takes(Options)
 def run(options: Options) -> None:
-    """Run an unmodified clang, opt, llc, rustc or ld.lld with a policy that makes its decisions.
-    Exits with the compiler's status.
+    """Run clang, opt, llc, rustc or ld.lld with your policy.
+
+    The policy makes decisions that the compiler's heuristic makes otherwise. The exit status is the
+    compiler's.
 
     It also works as a launcher: make -j4 CC="shmbridge run --llvm inline --host policy:advise --
     clang-22". The policy's request also contains "decision" (inlining_decision, index_to_evict or

@@ -79,8 +79,10 @@ def modules_of(words: Sequence[str], commands: Path | None) -> list[Module]:
 @click.command(context_settings={"allow_interspersed_args": False})
 @takes(Options)
 def tune(options: Options) -> None:
-    """Search attributes of functions, noinline and alwaysinline, with which a clang or rustc makes
-    smaller code, and write a file for each source that the plain compiler reads.
+    """Search the attributes of functions that make code smaller.
+
+    It compiles with clang or rustc and tries noinline and alwaysinline, then writes a file for each
+    source, which the plain compiler reads.
 
     It compiles in a separate folder; the command's own output is not written. A file never makes
     its score larger. After Ctrl-C the files have the best attributes so far, and the same command

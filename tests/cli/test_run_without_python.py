@@ -186,7 +186,7 @@ def test_command_without_python_reports_why_there_was_no_advice_and_strict_leave
     done = subprocess.run(
         [*words, "-o", "made"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    why = "shmbridge: the policy made 0 of 1 decisions (evict 0 of 1: it hangs)"
-    again = f"{why}: compiling without the policy (reported once per build)\n"
-    expected = (1, f"{why}\n", False) if strict else (4, again, True)
+    why = "the policy made 0 of 1 decisions (evict 0 of 1: it hangs)"
+    again = f"shmbridge: compiling without the policy (reported once per build): {why}\n"
+    expected = (1, f"shmbridge: {why}\n", False) if strict else (4, again, True)
     assert (done.returncode, done.stderr, (tmp_path / "made").exists()) == expected

@@ -79,7 +79,8 @@ def shmbridge_run(transport, tmp_path):
             timeout=120,
         )
         found = re.search(
-            r"^(?:shmbridge|Error): the policy made (\d+) of (\d+) decisions.*\n",
+            r"^(?:shmbridge|Error): (?:compiling without .*?: )?"
+            r"the policy made (\d+) of (\d+) decisions.*\n",
             done.stderr,
             re.MULTILINE,
         )

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from support.run import SHMBRIDGE
 from support.stock import (
     ADVICE,
     ALL,
@@ -123,7 +124,7 @@ def test_policy_process_that_ends_is_said_to_have_ended(policy, how, transport, 
     )
     assert done.returncode == 0
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("shmbridge: ")]
-    reasons = re.findall(r"(?:evict|priority) \d+ of \d+: (.*?)(?=; priority|\): compiling)", line)
+    reasons = re.findall(r"(?:evict|priority) \d+ of \d+: (.*?)(?=; priority|\)$)", line)
     assert reasons == [f"the policy process ended ({how})"] * len(reasons) and reasons, line
     expect_plain_object(22, tmp_path)
 
@@ -274,3 +275,31 @@ def test_beyond_the_limit_inlining_is_llvms_own(shmbridge_run, tmp_path):
         assert shmbridge_run("inline", "opposite", options=options).status == 0
         made.append((tmp_path / "out.o").read_bytes())
     assert made[0] == made[1] == made[2] != made[3]
+
+
+VERDICT = "shmbridge: compiling without the policy (reported once per build): "
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (
+            'int(request["calee_basic_block_count"][0] < 0)',
+            ".*model.py:2: KeyError: .*did you mean 'callee_basic_block_count'.*",
+        ),
+        (
+            'float(request["callee_basic_block_count"]) < 0',
+            r".*model.py:2: TypeError: use request\['callee_basic_block_count'\].item\(\) .*",
+        ),
+        ("'yes'", ".* is a text, and the runner asked for a number .*: .* advise a number.*"),
+    ],
+)
+def test_first_mistakes_are_reported_verdict_first(model, says, tmp_path):
+    (tmp_path / "model.py").write_text(f"def advise(request):\n    return {model}\n")
+    (tmp_path / "one.c").write_text("static int f(int x) { return x; } int g() { return f(1); }")
+    words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "model:advise", "--"]
+    words += ["clang-22", "-O2", "-c", "one.c"]
+    env = environment(tmp_path)
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert re.fullmatch(re.escape(VERDICT) + says, done.stderr.strip()), done.stderr

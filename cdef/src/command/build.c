@@ -15,7 +15,7 @@
 #include "runner/nonblocking.h"
 
 const char shmb_build_warning[] =
-    "shmbridge: %s: compiling without the policy (reported once per build)\n";
+    "shmbridge: compiling without the policy (reported once per build): %s\n";
 
 /* ---- The processes that started this one ---- */
 
