@@ -28,24 +28,23 @@ shmbridge's extensions:
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmbridge.logs._dataset import Columns, Dataset
 from shmbridge.logs._reader import (
     Input,
     Layout,
     Record,
     Spec,
     TornError,
-    events,
     read_layout,
-    record_of,
+    records,
 )
 from shmbridge.logs._writer import LogWriter
 
-__all__ = ["Columns", "Dataset", "Layout", "LogWriter", "Record", "Spec", "TrainingLog"]
+__all__ = ["Layout", "LogWriter", "Record", "Spec", "TrainingLog"]
 
 
 class TrainingLog:
@@ -74,7 +73,7 @@ class TrainingLog:
         self.torn = ""
         with Input(self.path) as file:
             try:
-                for event in events(file):
-                    yield record_of(file, *event)
+                yield from records(file)
             except TornError as torn:
-                self.torn = torn.report(self.path)
+                self.torn = f"{self.path}: {torn}"
+                logging.getLogger("shmbridge").warning("%s", self.torn)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +19,6 @@ from shmbridge.errors import CorruptError
 from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
-BUFFER = 1 << 16  # bytes of a read
 INT64 = 1 << 63
 
 
@@ -103,18 +99,12 @@ class Record:
 class TornError(Exception):
     """The file ends where it should not."""
 
-    def report(self, path: Path) -> str:
-        """Warns that the file is cut off. Returns the text."""
-        text = f"{path}: {self}"
-        logging.getLogger("shmbridge").warning("%s", text)
-        return text
-
 
 class Input:
     """A file of lines and bytes, which never reads more than there is."""
 
     def __init__(self, path: Path) -> None:
-        self._file = io.BufferedReader(io.FileIO(path), BUFFER)
+        self._file = path.open("rb")
         self._path = path
         self._size = os.fstat(self._file.fileno()).st_size
         self._at = 0  # where what was read last begins
@@ -149,53 +139,31 @@ class Input:
             self.fail(f"expected an object of JSON, found {type(found).__name__}")
         return found
 
-    def skip(self, specs: Sequence[Spec]) -> int:
-        """Where the values begin that follow, with a newline behind them."""
+    def values(self, *parts: Sequence[Spec]) -> list[dict[str, Array]]:
+        """The values that follow, by name, of each of these parts, with a newline behind all."""
         at = self._at = self._file.tell()
-        total = _nbytes(specs)
+        total = sum(spec.nbytes for specs in parts for spec in specs)
         if self._size - at <= total:
             raise TornError(
                 f"the last tensors, at byte {at}, are cut off: what came before them was read"
             )
-        self._file.seek(total, os.SEEK_CUR)
-        if (end := self._file.read(1)) != b"\n":
+        data, end = self._file.read(total), self._file.read(1)
+        if end != b"\n":
             self.fail(
                 f"expected {total} bytes of tensors and a newline, found {end!r} instead of the "
                 "newline"
             )
-        return at
-
-    def values(self, at: int, specs: Sequence[Spec]) -> dict[str, Array]:
-        """The values that begin there, by name."""
-        behind, found, offset = self._file.tell(), dict[str, Array](), 0
-        self._file.seek(at)
-        data = self._file.read(_nbytes(specs))
-        self._file.seek(behind)
-        for spec in specs:
-            values = np.frombuffer(data, np.uint8, spec.nbytes, offset)
-            found[spec.name] = values.view(spec.dtype).reshape(spec.shape)
-            offset += spec.nbytes
+        found, offset = [dict[str, Array]() for _ in parts], 0
+        for values, specs in zip(found, parts, strict=True):
+            for spec in specs:
+                array = np.frombuffer(data, np.uint8, spec.nbytes, offset)
+                values[spec.name] = array.view(spec.dtype).reshape(spec.shape)
+                offset += spec.nbytes
         return found
 
-    def usual(self, record: re.Pattern[bytes]) -> Iterator[tuple[int, int, int]]:
-        """Skips the `usual_record`s that follow, as far as the buffer has them. Where the tensors
-        and the score of each begin, and its number. Without a score, its place is the record's end,
-        not -1."""
-        begin, end = self._file.tell(), 0
-        block = self._file.peek()[: self._size - begin]
-        while found := record.match(block, end):
-            yield begin + found.start(2), begin + found.start(3), int(found[1])
-            end = found.end()
-        self._file.seek(begin + end)
 
-
-def _nbytes(specs: Sequence[Spec]) -> int:
-    return sum(spec.nbytes for spec in specs)
-
-
-def events(file: Input) -> Iterator[tuple[Layout, Context, int, int, int]]:
-    """For each observation: the layout, the context, its number, and where its tensors and its
-    score begin; -1: it has none."""
+def records(file: Input) -> Iterator[Record]:
+    """All that a file has. Errors: TornError at an end that is cut off."""
     layout, context = layout_of(file, file.line()), Context()
     while not file.ended():
         event = file.line()
@@ -208,43 +176,22 @@ def events(file: Input) -> Iterator[tuple[Layout, Context, int, int, int]]:
             number = event["observation"]
             if type(number) is not int or not -INT64 <= number < INT64:
                 file.fail(f"expected the number of an observation, found {number!r:.100}")
-            tensors = file.skip(layout.features + layout.advice)
-            yield layout, context, number, tensors, _score(file, layout, number)
+            features, advice = file.values(layout.features, layout.advice)
+            score = _score(file, layout, number)
+            yield Record(layout, context.name, number, features, advice, score, context.label)
         elif event.keys() & {"context", "outcome"}:
             file.fail(f"expected an observation, or a context whose name is text, found {event}")
 
 
-def usual_record(layout: Layout) -> re.Pattern[bytes]:
-    """A record in the form in which LLVM and `LogWriter` write it: its number, tensors and score.
-    None that is larger than BUFFER matches."""
-    tensors = min(_nbytes(layout.features + layout.advice), BUFFER)
-    score = b"()"
-    if layout.score is not None:
-        score = rb'\{"outcome":\1\}\n(.{%d})\n' % min(layout.score.nbytes, BUFFER)
-    line = rb'\{"observation":(0|[1-9]\d{0,17})\}\n'
-    return re.compile(line + rb"(.{%d})\n" % tensors + score, re.DOTALL)
-
-
-def _score(file: Input, layout: Layout, number: int) -> int:
+def _score(file: Input, layout: Layout, number: int) -> Array | None:
     if layout.score is None:
-        return -1
+        return None
     outcome = file.line()
     if outcome.get("outcome") != number:
         file.fail(
             f'expected {{"outcome":{number}}}, the score of the observation before, found {outcome}'
         )
-    return file.skip([layout.score])
-
-
-def record_of(
-    file: Input, layout: Layout, context: Context, number: int, tensors: int, score: int
-) -> Record:
-    """An event as a record."""
-    features = file.values(tensors, layout.features)
-    advice = file.values(tensors + _nbytes(layout.features), layout.advice)
-    spec = layout.score
-    reward = file.values(score, [spec])[spec.name] if spec else None
-    return Record(layout, context.name, number, features, advice, reward, context.label)
+    return file.values([layout.score])[0][layout.score.name]
 
 
 def read_layout(path: Path) -> Layout:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import pickle
 import signal
 import struct
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis.extra import numpy as npst
 from support.values import NAMED_DTYPES
 
 from shmbridge.errors import CorruptError, InvalidError, ShmbridgeError
-from shmbridge.logs import Dataset, LogWriter, TrainingLog
+from shmbridge.logs import LogWriter, TrainingLog
 from shmbridge.logs._writer import LAYOUTS, LINE_BYTES
 
 # ---- A reader of LLVM's format that knows nothing of ours ----
@@ -125,9 +126,6 @@ def test_a_label_names_the_source_and_is_no_feature(path: Path) -> None:
     assert [(r.label, r.question.get("context")) for r in TrainingLog(path)] == [
         ("a.c", None), ("a.c", None), ("b.c", None), ("b.c", "f"),
     ]  # fmt: skip
-    columns = Dataset(path).columns()
-    assert columns.label.tolist() == ["a.c", "a.c", "b.c", "b.c"]
-    assert columns.context.tolist() == ["a.c", "a.c", "b.c", "f"]
 
 
 def test_a_decision_names_the_advice_and_comes_back(path: Path) -> None:
@@ -338,6 +336,26 @@ def test_logs_in_a_row_are_one(path: Path) -> None:
     ]
 
 
+def test_records_can_be_pickled(path: Path) -> None:
+    path.write_bytes(LLVMS)
+    record = next(iter(TrainingLog(path)))
+    again = pickle.loads(pickle.dumps(record))
+    assert again.layout == record.layout
+    np.testing.assert_array_equal(again.features["w"], record.features["w"])
+
+
+def test_the_place_of_an_error_and_of_a_cut_is_told(path: Path, caplog: Any) -> None:
+    at = LLVMS.index(b'{"outcome":1}')
+    path.write_bytes(LLVMS.replace(b'{"outcome":1}', b'{"outcome":0}'))
+    with pytest.raises(CorruptError, match=rf'{path}, byte {at}: expected {{"outcome":1}}'):
+        list(TrainingLog(path))
+    path.write_bytes(LLVMS[:-3])
+    log = TrainingLog(path)
+    assert len(list(log)) == 1
+    cut = f"byte {len(LLVMS) - 9}, are cut off: what came before them was read"
+    assert log.torn == caplog.messages[0] == f"{path}: the last tensors, at {cut}"
+
+
 def test_arrays_are_views_of_what_was_read(path: Path) -> None:
     path.write_bytes(LLVMS)
     record = next(iter(TrainingLog(path)))
@@ -416,8 +434,6 @@ def test_what_follows_is_checked(path: Path, tail: bytes, why: str) -> None:
     path.write_bytes(LLVMS + tail)
     with pytest.raises(CorruptError, match=why):
         list(TrainingLog(path))
-    with pytest.raises(CorruptError, match=why):
-        Dataset(path)
 
 
 def test_sizes_are_checked_before_memory_is_taken(path: Path) -> None:

@@ -106,10 +106,10 @@ DOCUMENTED = """
     from stable_baselines3.common.vec_env import VecNormalize
     import shmbridge
     from shmbridge.envs.sb3 import CompilerVecEnv
-    from shmbridge.logs import Dataset
+    from shmbridge.logs import TrainingLog
 
-    dataset = Dataset("decisions.tlog")
-    print(dataset.columns([0]).features)
+    for record in TrainingLog("decisions.tlog"):
+        print(record.features)
     VecNormalize(CompilerVecEnv("unroll", 4, actions=5))
 """
 LIBRARIES = {
