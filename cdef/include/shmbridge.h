@@ -38,9 +38,9 @@ extern "C" {
 
 /** This header's version, with _MINOR and _PATCH. shmb_version() returns the library's. */
 #define SHMB_VERSION_MAJOR 0
-#define SHMB_VERSION_MINOR 2
+#define SHMB_VERSION_MINOR 3
 #define SHMB_VERSION_PATCH 0
-/** A version as one number, for #if SHMB_VERSION >= SHMB_VERSION_OF(0, 2, 0). */
+/** A version as one number, for #if SHMB_VERSION >= SHMB_VERSION_OF(0, 3, 0). */
 #define SHMB_VERSION_OF(major, minor, patch) ((major) * 1000000 + (minor) * 1000 + (patch))
 /** This header's version as one number. */
 #define SHMB_VERSION SHMB_VERSION_OF(SHMB_VERSION_MAJOR, SHMB_VERSION_MINOR, SHMB_VERSION_PATCH)
