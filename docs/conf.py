@@ -3,11 +3,13 @@
 The pages are Markdown that reads well on GitHub too. The source is the whole repository, so that every link between pages is checked.
 """
 
+import html
 import re
 import subprocess
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 
 import shmbridge
 
@@ -39,6 +41,7 @@ exclude_patterns = ["examples/*/build"]  # other people's programs, which an exa
 html_theme = "furo"
 html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
+html_favicon = "_static/favicon.svg"
 html_extra_path = ["_root"]  # index.html, which leads to README.html
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
@@ -109,13 +112,16 @@ def c_text(app, lines, *about):
 
 
 def navigation(app, docname, source):
-    """The front page is README. Only the site needs the list of all pages."""
+    """The front page is README. Only the site needs the list of all pages, and that of the examples."""
     if docname == root_doc:
         source[0] += (Path(__file__).parent / "navigation.txt").read_text()
+    if docname == "examples/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n**/README\n```\n"
 
 
 def sections(app, doctree):
-    """What follows a heading of a header becomes its section, since a directive cannot make any."""
+    """What follows a heading of a header becomes its section, since a directive cannot make any; so
+    does a class or function of Python."""
     for heading in reversed(list(doctree.findall(nodes.rubric))):
         if "heading" in heading["classes"]:
             parent, at = heading.parent, heading.parent.index(heading)
@@ -124,11 +130,31 @@ def sections(app, doctree):
             section += parent[at + 1 : end]
             section["ids"] = [nodes.make_id(f"{parent[0].astext()} {heading.astext()}")]
             parent[at:end] = [section]
+    for each in list(doctree.findall(addnodes.desc)):
+        if isinstance(each.parent, nodes.section) and each["objtype"] in ("class", "function"):
+            name = (each[0].get("fullname") or each[0].astext()).rpartition(".")[2]
+            if each["domain"] == "py":
+                section = nodes.section(
+                    "", nodes.title("", name), ids=[nodes.make_id(f"see {name}")]
+                )
+                each.replace_self(section)
+                section += each
+
+
+def description(app, pagename, templatename, context, doctree):
+    """A page's first paragraph is what search engines show."""
+    paragraph = next(doctree.findall(nodes.paragraph), None) if doctree else None
+    if paragraph:
+        text = html.escape(" ".join(paragraph.astext().split())[:300])
+        context["metatags"] = (
+            f'{context.get("metatags", "")}<meta name="description" content="{text}">'
+        )
 
 
 def setup(app):
     """Called by Sphinx."""
     app.connect("doctree-read", sections, priority=100)  # before the contents are collected
     app.connect("source-read", navigation)
+    app.connect("html-page-context", description)
     app.connect("hawkmoth-process-docstring", c_text)
     app.connect("autodoc-process-docstring", plain_text)

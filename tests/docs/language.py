@@ -1,5 +1,6 @@
-"""How long the sentences of the pages are: `python tests/docs/language.py [PAGE]...` prints, for each
-page, the median number of words of a sentence, and the share of sentences below eight words."""
+"""How long the sentences of the pages are: `python tests/docs/language.py [PAGE]...` prints, for
+each page, the median number of words of a sentence, and the share of sentences below eight words.
+"""
 
 import re
 import sys
@@ -7,16 +8,18 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[2]
-NO_PROSE = r"^ *```.*?^ *```|^ *\|.*?$|^#.*?$|<!--.*?-->|^:::.*?$|^</?\w[^>]*>$|!\[[^]]*\]\([^)]*\)"
-NO_PROSE = re.compile(NO_PROSE, re.MULTILINE | re.DOTALL)
+NO_PROSE = re.compile(
+    r"^ *```.*?^ *```|^ *\|.*?$|^#.*?$|<!--.*?-->|^</?\w[^>]*>$|!\[[^]]*\]\([^)]*\)",
+    re.MULTILINE | re.DOTALL,
+)
 MARKS = re.compile(r"`[^`]+`|\]\([^)]*\)|[*\[]")
-END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?][)\"]?\s+(?=[\"(]?[A-Z0-9`\d])|\n\s*\n|\n *(?:[-*]|\d+\.) ")
+END = re.compile(r"[.!?][)\"]?\s+(?=[\"(]?[A-Z0-9])|\n\s*\n|\n *(?:[-*]|\d+\.) ")
 SHORT = 8
 
 
 def lengths(text):
-    """The words of each sentence; code is one word. Lists of links and lone terms are no sentences."""
-    prose = MARKS.sub(lambda mark: "code" if mark[0][0] == "`" else "", NO_PROSE.sub("\n\n", text))
+    """The words of each sentence; code is one word. Lone terms and links are no sentences."""
+    prose = MARKS.sub(lambda mark: "Code" if mark[0][0] == "`" else "", NO_PROSE.sub("\n\n", text))
     return [n for part in END.split(f"\n{prose}\n") if (n := len(part.split())) > 2]
 
 
