@@ -12,6 +12,8 @@ NO_PROSE = re.compile(
     r"^ *```.*?^ *```|^ *\|.*?$|^#.*?$|<!--.*?-->|^</?\w[^>]*>$|!\[[^]]*\]\([^)]*\)",
     re.MULTILINE | re.DOTALL,
 )
+TESTS = re.compile(r"\((?:`tests/[^`]+`[,\s]*)+\)")
+LABEL = re.compile(r"\*\*([^*]+?)[.?]?\*\*[.?]?")  # begins the sentence that follows
 MARKS = re.compile(r"`[^`]+`|\]\([^)]*\)|[*\[]")
 END = re.compile(r"[.!?][)\"]?\s+(?=[\"(]?[A-Z0-9])|\n\s*\n|\n *(?:[-*]|\d+\.) ")
 SHORT = 8
@@ -19,7 +21,8 @@ SHORT = 8
 
 def lengths(text):
     """The words of each sentence; code is one word. Lone terms and links are no sentences."""
-    prose = MARKS.sub(lambda mark: "Code" if mark[0][0] == "`" else "", NO_PROSE.sub("\n\n", text))
+    prose = LABEL.sub(r"\1", TESTS.sub("", NO_PROSE.sub("\n\n", text)))
+    prose = MARKS.sub(lambda mark: "Code" if mark[0][0] == "`" else "", prose)
     return [n for part in END.split(f"\n{prose}\n") if (n := len(part.split())) > 2]
 
 

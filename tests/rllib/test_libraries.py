@@ -1,4 +1,4 @@
-"""TorchRL, and PufferLib where it is installed: what docs/environments.md shows."""
+"""TorchRL, and PufferLib where it is installed: what docs/trainer-libraries.md shows."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "trainer-libraries.md").read_text()
 
 
 def test_torchrl(compilers):
