@@ -42,32 +42,61 @@ def in_folder(tmp_path, monkeypatch):
 def test_plain_clang_makes_smaller_code_with_the_file(version):
     command = [f"clang-{version}", "-Oz", "-c", "x.c"]
     needs(command[0])
-    said = tune("-o", "x.csv", "-j1", "--", *command)
-    smaller, data = compiled(*command, file="x.csv")
+    said = tune("-o", "out", "-j1", "--", *command)
+    smaller, data = compiled(*command, file="out/x.c.csv")
     before = compiled(*command)[0]
     assert smaller < before and f"{before:g} to {smaller:g} (" in said
-    assert "-mllvm -forceattrs-csv-path=x.csv" in said
-    assert compiled(*command, file="x.csv")[1] == data
-    first = Path("x.csv").read_bytes()
+    assert "-mllvm -forceattrs-csv-path=out/x.c.csv" in said
+    assert compiled(*command, file="out/x.c.csv")[1] == data
+    first = Path("out/x.c.csv").read_bytes()
     shutil.rmtree("cache")
-    tune("-o", "x.csv", "-j3", "--", *command)
-    assert Path("x.csv").read_bytes() == first
+    tune("-o", "out", "-j3", "--", *command)
+    assert Path("out/x.c.csv").read_bytes() == first
 
 
 def test_the_same_command_continues():
     scores = []
     for _ in range(3):
-        tune("-o", "x.csv", "--compilations", "14", "--", "clang-22", "-Oz", "-c", "x.c")
-        scores.append(compiled("clang-22", "-Oz", "-c", "x.c", file="x.csv")[0])
+        tune("-o", "out", "--compilations", "14", "--", "clang-22", "-Oz", "-c", "x.c")
+        scores.append(compiled("clang-22", "-Oz", "-c", "x.c", file="out/x.c.csv")[0])
     assert scores == sorted(scores, reverse=True)
     assert scores[-1] < compiled("clang-22", "-Oz", "-c", "x.c")[0]
+
+
+@pytest.mark.parametrize("link", ["", "./cc -shared {objects} -o {output}"])
+def test_there_are_at_most_so_many_compilations_of_many_small_sources(link):
+    Path("cc").write_text('#!/bin/sh\necho "$@" >> log; exec clang-22 "$@"')
+    os.chmod("cc", 0o755)
+    static = "static int g(int a) { return a * 7 + (a >> 2); }\n"
+    for i in range(6):
+        Path(f"{i}.c").write_text(
+            static * (i > 1) + f"int f{i}(int a) {{ return {'g(a) *' * (i > 1)} a; }}"
+        )
+    words = [
+        "--link",
+        link,
+        "-o",
+        "out",
+        "--",
+        "./cc",
+        "-Oz",
+        "-fPIC",
+        *(f"{i}.c" for i in range(6)),
+    ]
+    for at_most in 33, 60:
+        tune("--compilations", at_most, *words)
+        made = [line for line in Path("log").read_text().splitlines() if "-shared" not in line]
+        assert len(made) <= at_most and len([*Path("out").iterdir()]) == 6
+        Path("log").unlink()
+    said = tune("--compilations", 17, *words, status=2)
+    assert f"--compilations: expected {30 if link else 18}, found 17" in said
 
 
 def test_what_the_source_decides_is_left_out():
     attribute = "__attribute__((noinline)) static int"
     Path("x.c").write_text(SMALL.replace("static int", attribute))
-    said = tune("-o", "x.csv", "--", "clang-22", "-Oz", "-c", "x.c")
-    assert "," not in Path("x.csv").read_text() and "(+0.00%)" in said
+    said = tune("-o", "out", "--", "clang-22", "-Oz", "-c", "x.c")
+    assert "," not in Path("out/x.c.csv").read_text() and "(+0.00%)" in said
 
 
 def test_names_of_cpp_with_quotes_and_commas_reach_llvm_or_are_left_out():
@@ -82,18 +111,19 @@ def test_names_of_cpp_with_quotes_and_commas_reach_llvm_or_are_left_out():
         .replace("static int small", "int small")
     )
     command = ["clang++-22", "-Oz", "-w", "-c", "x.cc"]
-    tune("-o", "x.csv", "--", *command)
-    names = [line.rpartition(",")[0] for line in Path("x.csv").read_text().splitlines()]
-    assert compiled(*command, file="x.csv")[0] <= compiled(*command)[0]
+    tune("-o", "out", "--", *command)
+    names = [line.rpartition(",")[0] for line in Path("out/x.cc.csv").read_text().splitlines()]
+    assert compiled(*command, file="out/x.cc.csv")[0] <= compiled(*command)[0]
     assert "a" not in names and "a,b" not in names
 
 
 def test_check_names_the_functions_that_are_gone():
-    Path("x.csv").write_text("# a comment\nmix,noinline\nmax,noinline\n\nhot,alwaysinline\n")
-    command = ["--check", "-o", "x.csv", "--", "clang-22", "-Oz", "-c", "x.c"]
+    Path("out").mkdir()
+    Path("out/x.c.csv").write_text("mix,noinline\nmax,noinline\n\nhot,alwaysinline\n")
+    command = ["--check", "-o", "out", "--", "clang-22", "-Oz", "-c", "x.c"]
     said = tune(*command, status=1)
-    assert said == "x.csv: x.c has no function hot\nx.csv: x.c has no function max\n"
-    Path("x.csv").write_text("mix,noinline\n")
+    assert said == "".join(f"out/x.c.csv: x.c has no function {n}\n" for n in ("hot", "max"))
+    Path("out/x.c.csv").write_text("mix,noinline\n")
     assert tune(*command) == ""
 
 
@@ -117,8 +147,8 @@ def test_a_relative_compiler_and_the_linked_size(lto):
 def test_a_command_that_prints_a_number_is_a_score():
     needs("llvm-size-22")
     words = ["--score", "llvm-size-22 {output}", "--", "clang-22", "-Oz", "-c", "x.c"]
-    said = tune("-o", "x.csv", *words)
-    compiled("clang-22", "-Oz", "-c", "x.c", file="x.csv")
+    said = tune("-o", "out", *words)
+    compiled("clang-22", "-Oz", "-c", "x.c", file="out/x.c.csv")
     size = subprocess.run(["llvm-size-22", "plain.o"], stdout=subprocess.PIPE, text=True).stdout
     assert f" to {size.split()[6]} (-" in said
 
@@ -138,6 +168,8 @@ def test_rustc_reads_the_file_too():
         "pub fn two(x: i32) -> i32 { mix(x, 3) - mix(x - 1, x) }\n"
     )
     command = ["rustc", "-Copt-level=3", "--crate-type=lib", "--emit=obj", "x.rs"]
-    said = tune("-o", "x.csv", "--compilations", 40, "--", *command)
-    subprocess.run([*command, "-Cllvm-args=-forceattrs-csv-path=x.csv", "-o", "x.o"], check=True)
+    said = tune("-o", "out", "--compilations", 40, "--", *command)
+    subprocess.run(
+        [*command, "-Cllvm-args=-forceattrs-csv-path=out/x.rs.csv", "-o", "x.o"], check=True
+    )
     assert f" to {text_size(Path('x.o')):g} (" in said and "-Cllvm-args=" in said
