@@ -4,6 +4,7 @@ docs/results/*.json have. Each is 420 px wide, so that a phone shows it without 
 python docs/pictures.py
 """
 
+import json
 import re
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -15,7 +16,7 @@ text { font: 14px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 12p
 .title { font-weight: 600 } .middle { text-anchor: middle } .end { text-anchor: end }
 .box { fill: #f6f8fa; stroke: #59636e } .model { fill: #ddf4ff; stroke: #0969da }
 .memory { fill: none; stroke: #59636e; stroke-dasharray: 4 3 }
-.line { stroke: #59636e; fill: none } .axis { stroke: #d0d7de } .ours { stroke: #0969da; stroke-width: 2 }
+.curve { fill: none } .line { stroke: #59636e; fill: none } .axis { stroke: #d0d7de } .ours { stroke: #0969da; stroke-width: 2 }
 .dot { fill: #0969da } .other { fill: none; stroke: #59636e; stroke-width: 1.5 } .head { fill: #59636e }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 } .box { fill: #161b22; stroke: #9198a1 } .model { fill: #10233f; stroke: #58a6ff }
@@ -193,7 +194,41 @@ def gains():
     return picture("Gains of all experiments, with random search beside", bottom + 64, *parts)
 
 
+def ppo():
+    """The learning curve of docs/trainer-libraries.md."""
+    measured = json.loads((HERE / "results" / "ppo.json").read_text())
+    points, single = (
+        measured["episodes and mean reward since the last"],
+        measured["best single factor"],
+    )
+
+    def x(episodes):
+        return 44 + 360 * episodes / 20_000
+
+    def y(reward):
+        return 190 - 400 * reward
+
+    return picture(
+        "Cycles that PPO's policy saves, by the number of episodes",
+        270,
+        text(4, 18, "Cycles that unrolling saves, mean of 1024 episodes", "title"),
+        *[line((44, y(level)), (404, y(level)), kind="axis") for level in (0, 0.1, 0.2, 0.3)],
+        *[text(38, y(level) + 4, f"{level:.0%}", "small end") for level in (0, 0.1, 0.2, 0.3)],
+        *[
+            text(x(at), 232, f"{at:,}".replace(",", " "), "small middle")
+            for at in (0, 5000, 10_000, 15_000)
+        ],
+        line((44, y(single)), (404, y(single)), kind="memory"),
+        text(404, y(single) + 16, "the best single factor for all loops", "small end"),
+        line(*[(x(at), y(reward)) for at, reward in points], kind="ours curve"),
+        *[
+            f'<circle cx="{x(at):.1f}" cy="{y(reward):.1f}" r="3" class="dot"/>'
+            for at, reward in points
+        ],
+        text(404, 256, "episodes of four compilers, half a minute", "small end"),
+    )
+
+
 if __name__ == "__main__":
-    for draw in (places, run, channel, gains):
-        if draw is not gains or (HERE / "gains.md").exists():
-            (HERE / "pictures" / f"{draw.__name__}.svg").write_text(draw())
+    for draw in (places, run, channel, gains, ppo):
+        (HERE / "pictures" / f"{draw.__name__}.svg").write_text(draw())
