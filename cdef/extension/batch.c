@@ -2,19 +2,11 @@
 
 #include "fastpath.h"
 
-enum {
-    EXPECTED_NS = 50 *
-        1000,        /* the wait for runners that have asked before, unless told otherwise */
-    WORDS = 256 / 64 /* a bit for each channel */
-};
-
 /* What a Batch is below. */
 struct questions {
     PyObject_HEAD PyObject *list;
-    PyObject *arrays;       /* that were read, by name */
-    int64_t until;          /* when the wait for more ends; 0: it has not begun */
-    uint64_t asked[WORDS];  /* the channels of this batch */
-    uint64_t before[WORDS]; /* and of the one before */
+    PyObject *arrays; /* that were read, by name */
+    int64_t until;    /* when the wait for more ends; 0: it has not begun */
 };
 static PyTypeObject *questions_type;
 
@@ -30,13 +22,12 @@ static struct question *question_at(PyObject *list, Py_ssize_t i) {
  * others, or an error is set. */
 static bool add(struct questions *b, struct question *q) {
     Py_ssize_t at = PyList_Size(b->list);
-    int64_t place = q->layout->key & SHMB_KEY_PLACE, channel = place >> SHMB_KEY_SLOT_BITS;
+    int64_t place = q->layout->key & SHMB_KEY_PLACE;
     for (; at; at--) {
         const struct question *before = question_at(b->list, at - 1);
         if (!before || before->layout->form != q->layout->form) return false;
         if ((before->layout->key & SHMB_KEY_PLACE) < place) break;
     }
-    b->asked[channel / 64] |= (uint64_t)1 << channel % 64;
     return PyList_Insert(b->list, at, (PyObject *)q) == 0;
 }
 
@@ -49,13 +40,6 @@ static bool add_those_that_fit(struct questions *b, PyObject *came, Py_ssize_t m
         if (PyErr_Occurred()) return false;
     }
     return true;
-}
-
-/* Have all attached runners asked, in this batch or in the one before? */
-static bool all_have_asked(const struct questions *b, int attached) {
-    int count = 0;
-    for (int i = 0; i < WORDS; i++) count += __builtin_popcountll(b->asked[i] | b->before[i]);
-    return count >= attached;
 }
 
 /* Where requests come from: fast_take's arguments. */
@@ -73,11 +57,9 @@ static PyObject *receive_from(const struct source *s, int64_t timeout) {
     return PyObject_CallFunction(s->receive, "L", (long long)timeout);
 }
 
-/* How long a batch of some requests may wait for one more, in ns. wait: < 0: as long as is worth
- * it for runners that have asked before. */
+/* How long a batch of some requests may wait for one more, in ns. */
 static int64_t time_left(struct questions *b, const struct source *s, int64_t wait) {
     int attached = s->attached < 0 ? core.shmb_host_attached(s->host) : s->attached;
-    if (wait < 0) wait = all_have_asked(b, attached) ? EXPECTED_NS : 0;
     if (!wait || core.shmb_host_waiting(s->host) >= attached) return 0;
     int64_t now = fast_now_ns();
     if (!b->until) b->until = now + wait;
@@ -290,14 +272,11 @@ static Py_ssize_t questions_length(PyObject *self) {
     return PyList_Size(((struct questions *)self)->list);
 }
 
-/* Questions([before]): before: the batch before this one. */
 static PyObject *questions_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    (void)args;
     (void)named;
-    PyObject *before = PyTuple_Size(args) == 1 ? PyTuple_GetItem(args, 0) : NULL;
     struct questions *b = (struct questions *)PyType_GenericAlloc(type, 0);
     if (!b) return NULL;
-    if (before && PyObject_TypeCheck(before, questions_type))
-        memcpy(b->before, ((struct questions *)before)->asked, sizeof b->before);
     b->list = PyList_New(0);
     b->arrays = PyDict_New();
     if (!b->list || !b->arrays) Py_CLEAR(b);

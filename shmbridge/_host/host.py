@@ -250,7 +250,7 @@ class Host(Receiving):
                 return None
         return self._came.pop(0)
 
-    def batches(self, max_size: int = 8, max_wait: float | None = None) -> Iterator[Batch]:
+    def batches(self, max_size: int = 8, max_wait: float = 0) -> Iterator[Batch]:
         """Collects requests of several runners, for one forward pass.
 
         A batch ends early when every attached runner has asked. All its requests have the same
@@ -259,8 +259,8 @@ class Host(Receiving):
 
         Args:
             max_size: The maximum number of requests.
-            max_wait: Seconds to wait for more requests after the first. None: 50 µs if every
-                attached runner has asked in this batch or the one before, else not at all.
+            max_wait: Seconds to wait for more requests after the first. 0: a batch has those that
+                came while the one before was answered.
 
         Yields:
             `Batch` objects until the host is closed, `until_idle`, or Ctrl-C.
@@ -279,7 +279,7 @@ class Host(Receiving):
         model: Model,
         *,
         max_batch: int | None = None,
-        max_wait: float | None = None,
+        max_wait: float = 0,
         record: Path | LogWriter | None = None,
     ) -> None:
         """Answers every request with model(request), until the host is closed, `until_idle`, or
@@ -336,7 +336,7 @@ class Host(Receiving):
         self,
         model: Model,
         max_batch: int | None = None,
-        max_wait: float | None = None,
+        max_wait: float = 0,
         record: Path | LogWriter | None = None,
     ) -> tuple[Service, Iterator[Question]]:
         """Who answers, and what."""

@@ -146,9 +146,9 @@ class Receiving(Receiver):
                     yield self._came.pop(0)
                     self._asked = True
 
-    def _batches(self, max_size: int, max_wait: float | None) -> Iterator[Batch]:
+    def _batches(self, max_size: int, max_wait: float) -> Iterator[Batch]:
         plain, batch = self._receive is None and not self._may_spare, Batch()
-        wait = -1 if max_wait is None else int(min(max_wait, FOREVER) * 1e9)
+        wait = int(min(max_wait, FOREVER) * 1e9)
         how = self._address, self._receive, self._layouts, max_size, wait
         collect = _fastpath.collect
         with self._looping():
@@ -157,7 +157,7 @@ class Receiving(Receiver):
                 if key is not None and not self._ends(key):
                     continue
                 if batch.requests:
-                    done, batch = [batch], Batch(batch)
+                    done, batch = [batch], Batch()
                     yield done.pop()
                     self._asked = True
                 elif key is not None:

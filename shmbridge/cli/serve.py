@@ -138,10 +138,10 @@ class Options:
         default=1,
         metavar="N",
     )
-    max_wait: float | None = option(
-        "How long to wait for more requests in a batch.  [default: 50 µs if every connected "
-        "compiler has asked in this batch or the one before, else not at all]",
+    max_wait: float = option(
+        "How long to wait for more requests in a batch.",
         type=click.FloatRange(0),
+        default=0,
         metavar="SECONDS",
     )
     record: Path | None = option(

@@ -12,10 +12,8 @@ from shmbridge import (
     Host,
     InvalidError,
     ModelError,
-    _fastpath,
     connect,
 )
-from shmbridge._host.batch import Batch
 from shmbridge._native import lib
 
 
@@ -54,44 +52,13 @@ def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thr
         assert [call.result() for call in asking] == [4 * (10 * k + i) for i in range(3)]
 
 
-def test_by_default_a_batch_waits_for_nobody_who_has_not_asked(host, runners, in_thread):
+def test_by_default_a_batch_waits_for_nobody(host, runners, in_thread):
     asker, _ = runners(2)  # the other does not ask
     asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(50)])
     for _, batch in zip(range(50), host.batches(), strict=False):
-        assert batch.size == 1 and time_left(batch, host) == 0
+        assert batch.size == 1
         batch.reply(batch["x"])
     assert asking.result() == list(range(50))
-
-
-def time_left(batch, host, attached=-1):
-    """What a collector that sees no other request does: the default wait's length, in ns."""
-    waited = []
-
-    def receive(timeout):
-        waited.append(timeout)
-        return -lib.SHMB_TIMEOUT
-
-    _fastpath.collect(batch, [], host._address, receive, {}, 99, -1, attached)
-    return sum(waited)
-
-
-def test_by_default_a_batch_waits_briefly_for_runners_that_asked_before(host, runners, in_thread):
-    several = runners(2)
-    batches = host.batches(max_wait=60)
-    asking = [in_thread(runner.evaluate, {"x": 0}) for runner in several]
-    batch = next(batches)
-    following = Batch(batch)
-    batch.reply(batch["x"])
-    assert [call.result() for call in asking] == [0, 0]
-    call = in_thread(several[0].evaluate, {"x": 1})
-    request = host.receive(timeout=30)
-    came = [request]
-    _fastpath.collect(following, came, host._address, None, {}, 1, 0, -1)
-    assert not came and following.requests == [request]
-    assert 0 < time_left(following, host) <= 50_000
-    assert time_left(following, host, attached=3) == 0  # the third has not asked
-    following.reply([1])
-    assert call.result() == 1
 
 
 def test_a_batch_that_is_kept_waits_as_long_as_the_next(host, runners, in_thread):
