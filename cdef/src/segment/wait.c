@@ -7,13 +7,13 @@
 
 /* docs/design.md has the rule, docs/performance.md what it costs. */
 enum {
-    LOOKS = 1024,         /* without a clock: a microsecond */
-    SPIN_NS = 200 * 1000, /* a few times what waking a sleeper takes in a virtual machine */
+    LOOKS = 1024,                /* without a clock: a microsecond */
+    SPIN_NS = 200 * 1000,        /* a few times what waking a sleeper takes in a virtual machine */
+    CROWDED_SPIN_NS = 20 * 1000, /* of a runner, which would give its CPU away by sleeping */
     /* Past the kernel's next tick, 4 ms at 250 Hz: a virtual machine takes 3 us to program an
      * earlier timer. */
     TICK_NS = 5000 * 1000,
-    MOST_RINGS = 64, /* without news or silence, before each is followed by a nap */
-    NAP_NS = 1000 * 1000
+    MOST_RINGS = 64 /* without news or silence, before each is followed by sleep for a tick */
 };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy) {
@@ -52,7 +52,7 @@ static int64_t budget(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? INT64_MAX : 0;
     if (now < w->crowded_until) return 0;
     if (w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu()) return 0;
-    if (!cpus_suffice(w)) return w->peer ? SPIN_NS / 10 : 0;
+    if (!cpus_suffice(w)) return w->peer ? CROWDED_SPIN_NS : 0;
     return w->usual < SPIN_NS ? SPIN_NS : 0;
 }
 
@@ -84,7 +84,7 @@ static int sleep_by_bell(struct waiter *w, struct semaphore *bell, int64_t until
         return error;
     }
     w->rings = MOST_RINGS - 1;
-    bool slept = left <= 0 || shmb_sleep(earlier(left, NAP_NS));
+    bool slept = left <= 0 || shmb_sleep(earlier(left, TICK_NS));
     shmb_semaphore_clear(bell);
     return slept ? 0 : errno;
 }
