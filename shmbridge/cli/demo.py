@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+import numpy as np
 
-from shmbridge import Host, _config
+from shmbridge import Host, _config, connect
+from shmbridge._values.tensor import Array
 from shmbridge.cli._signals import handle
 from shmbridge.demo.model import advise
 from shmbridge.training.scores import text_size
@@ -24,7 +29,13 @@ POLICY = """\
 def advise(request):
     return int(request["callee_basic_block_count"][0] < 8)  # 1: inline the call
 """
+ZEROS = """\
+import numpy
+def advise(request):
+    return numpy.zeros({0.shape}, "{0.dtype}")
+"""
 OURS = [sys.executable, "-m", "shmbridge.cli"]
+SECONDS = 1.0  # of questions over each transport
 
 
 def _run(folder: str, *words: object) -> str:
@@ -69,13 +80,61 @@ def _clang(folder: str, clang: str) -> Iterator[str]:
     yield f"Bytes of code: {plain:.0f} with clang's own heuristic, {changed:.0f} with advice."
 
 
+def _arrays(_context: object, _option: object, text: str | None) -> list[Array]:
+    """float32[300],int64[38] as arrays of zeros."""
+    arrays = []
+    for part in re.split(r",(?![^\[]*\])", text) if text else []:
+        dtype, _, dims = part.removesuffix("]").partition("[")
+        try:
+            arrays.append(np.zeros([int(n) for n in dims.split(",") if dims], dtype))
+        except (TypeError, ValueError) as error:
+            message = f"{part}: expected DTYPE[DIMS], as in float32[300]: {error}"
+            raise click.BadParameter(message) from error
+    return arrays
+
+
+def _measure(folder: str, features: list[Array], advice: Array) -> Iterator[str]:
+    """Python asks a Python function with this message, over each transport."""
+    Path(folder, "policy.py").write_text(ZEROS.format(advice))
+    message = {f"feature{i}": feature for i, feature in enumerate(features)}
+    room = sum(feature.nbytes + 4096 for feature in features)
+    urls = [f"shm://demo-{os.getpid()}?request_bytes={room}", f"pipe://{folder}/pipe"]
+    urls += [f"grpc://unix:{folder}/grpc"] if find_spec("grpc") else []
+    for url in urls:
+        _run(folder, *OURS, "serve", url, "--python", "policy:advise", "--background")
+        try:
+            with connect(url.partition("?")[0]) as runner:
+                times = [time.perf_counter()]
+                while times[-1] - times[0] < SECONDS:
+                    runner.evaluate(message)
+                    times.append(time.perf_counter())
+        finally:
+            _run(folder, *OURS, "stop", url)
+        p50, p99 = np.quantile(np.diff(times) * 1e6, [0.5, 0.99])
+        yield f"{url.partition(':')[0]:5} p50 {p50:8.1f} us   p99 {p99:8.1f} us"
+
+
 @click.command()
-def demo() -> None:
+@click.option(
+    "--features",
+    callback=_arrays,
+    metavar="DTYPE[DIMS],...",
+    help="Instead, measure such a message through shared memory, pipes and, where installed, gRPC: "
+    "float32[300],int64[38], for example.",
+)
+@click.option("--advice", callback=_arrays, default="int64", help="What answers it.")
+def demo(features: list[Array], advice: list[Array]) -> None:
     """Let a compiler ask a toy model about real C code.
 
     Serves the model, and compiles and runs examples/c/ask.c with the installed library. If clang is
     installed, it then compiles a file with a policy's advice.
     """
+    if features:
+        handle(signal.default_int_handler)
+        with TemporaryDirectory(prefix="shmbridge-demo-") as folder:
+            for line in _measure(folder, features, advice[0]):
+                click.echo(line)
+        return
     compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "cc", "gcc", "clang")), None)
     clang = next(filter(shutil.which, CLANGS), None)
     if compiler is None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -42,6 +43,19 @@ def test_demo_runs_to_the_end():
         assert made and made[1] == made[2] and int(made[1]) > 0
         sizes = re.search(r"Bytes of code: (\d+) .*, (\d+) with advice", done.stdout)
         assert sizes and sizes[1] != sizes[2]
+
+
+def test_demo_measures_a_message_of_ones_own():
+    done = run("demo", "--features", "float32[300],int64[38],bool", "--advice", "float64[2,3]")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ways = [line.split()[0] for line in done.stdout.splitlines() if "p50" in line]
+    assert ways == ["shm", "pipe"] + ["grpc"] * bool(find_spec("grpc"))
+
+
+@pytest.mark.parametrize("wrong", ["flat32[3]", "float32[3", "float32[x]", ","])
+def test_demo_says_how_features_are_written(wrong):
+    done = run("demo", "--features", wrong)
+    assert done.returncode == 2 and "expected DTYPE[DIMS], as in float32[300]" in done.stderr
 
 
 def test_demo_without_a_compiler_says_what_to_install(tmp_path):
