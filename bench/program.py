@@ -86,6 +86,18 @@ def compiled(source: Path, to: Path, *flags: str) -> Path:
 
 
 @contextmanager
+def endless_loops(count: int) -> Iterator[None]:
+    """This many other processes compute during the block."""
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@contextmanager
 def started(*command: object, **options: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Runs a program during the block, which begins when the program has printed a line. RuntimeError:
     it has ended instead."""

@@ -28,7 +28,6 @@ deploy.py does, and writes gaps.txt.gz, the gaps between its questions. See benc
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import re
@@ -46,28 +45,13 @@ from typing import Any
 import deploy
 import numpy as np
 from llvm_inliner import INLINER
-from program import SHMBRIDGE, busy_seconds, cpu_of, quartiles, started, turns
+from program import SHMBRIDGE, endless_loops, quartiles, started, turns
+from replay import GAPS, PROGRAMS, Way, cell, recorded_gaps
 from run import build, build_grpc, machine
-from waiting import Row, beside
 
 HERE = Path(__file__).parent
-GAPS = HERE / "gaps.txt.gz"
 MOST_GAPS = 1500
-PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])
 FIGURES = ("mean", "p50", "p99", "host", "both", "system", "wall")
-
-
-@dataclass
-class Way:
-    """A way to the model. `servers` are processes that answer all compilers; `each` starts one for
-    each compiler. "{base}" is a path for that compiler, "{line}" what its server printed."""
-
-    name: str
-    program: Path
-    url: str
-    servers: Sequence[int] = ()
-    each: Sequence[object] = ()
-    together: int = 1  # questions in flight
 
 
 @dataclass
@@ -210,59 +194,6 @@ def start(place: Place, names: Sequence[str]) -> list[Way]:
     return ways
 
 
-def recorded_gaps(folder: Path) -> str:
-    """A file with the recorded gaps, for the compiler in C."""
-    file = folder / "gaps.txt"
-    file.write_bytes(gzip.decompress(GAPS.read_bytes()))
-    return str(file)
-
-
-def cell(way: Way, gaps: str, steps: str, jobs: int, first: int, count: int) -> dict[str, Any]:
-    """Runs this many compilers at once; us."""
-    with ExitStack() as stack:
-        compilers, servers = [], list(way.servers)
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        for i in range(jobs):
-            base, line = f"{folder}/{i}", ""
-            if way.each:
-                words = (str(word).replace("{base}", base) for word in way.each)
-                server, line = stack.enter_context(started(*words))
-                servers.append(server.pid)
-            url = way.url.replace("{base}", base).replace("{line}", line)
-            asking = [way.program, url, gaps, steps, first, count, way.together]
-            pipe = subprocess.PIPE
-            compiler = subprocess.Popen(
-                list(map(str, asking)), stdin=pipe, stdout=pipe, stderr=pipe
-            )
-            stack.callback(compiler.kill)
-            compilers.append(compiler)
-        for compiler in compilers:
-            assert compiler.stderr
-            if compiler.stderr.readline() != b"ready\n":
-                raise RuntimeError(f"{way.name}: {compiler.communicate()[1].decode()}")
-        used, busy = sum(map(cpu_of, servers)), busy_seconds()
-        for compiler in compilers:
-            assert compiler.stdin
-            compiler.stdin.write(b"\n")
-            compiler.stdin.flush()
-        said = [np.frombuffer(compiler.communicate()[0], np.int64) for compiler in compilers]
-        busy = busy_seconds() - busy
-        host = sum(map(cpu_of, servers)) - used
-    if any(len(each) != 3 + count for each in said):
-        raise RuntimeError(f"{way.name}: a compiler failed")
-    us = np.concatenate([each[3:] for each in said]) / 1000
-    return {
-        "mean": float(us.mean()),
-        "p50": float(np.median(us)),
-        "p99": float(np.quantile(us, 0.99)),
-        "host": host * 1e6 / us.size,
-        "system": busy * 1e6 / us.size,
-        "both": host * 1e6 / us.size + sum(int(each[1]) for each in said) / 1000 / us.size,
-        "wall": max(int(each[0]) for each in said) / 1000,
-        "advice": [int(each[2]) for each in said],
-    }
-
-
 def record(folder: Path) -> None:
     """Writes the gaps between the questions of deploy.py's compilation, which asks in its own
     process: at most MOST_GAPS, from the middle."""
@@ -314,7 +245,7 @@ def situation(
 ) -> dict[str, Any]:
     """Alternates all ways; prints a line for each."""
     cells: dict[str, list[dict[str, Any]]] = {way.name: [] for way in ways}
-    with beside(Row("", loops=loops)):
+    with endless_loops(loops):
         for i in range(options.alternations):
             for way in turns(ways, i):
                 first = i * options.questions

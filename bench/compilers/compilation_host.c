@@ -1,5 +1,5 @@
 /* The policy in C, for compilation.py. Prints its bridge's name, or a line, when it is ready.
- *     compilation_host shm CHANNELS
+ *     compilation_host shm CHANNELS [spin|block]
  *     compilation_host llvm BASE       LLVM's interactive channel, for one compiler */
 #include "bridge.h"
 
@@ -12,11 +12,14 @@ static void stop(int number) {
     shmb_host_wake(b.host);
 }
 
-static void serve_shm(uint32_t channels) {
+static void serve_shm(uint32_t channels, const char *wait) {
     shmb_plan plan = small_plan;
     plan.channels = channels;
     plan.slots = 8;
-    bridge_open(&b, "compilation", plan, SHMB_WAIT_ADAPTIVE);
+    bridge_open(&b, "compilation", plan,
+                strcmp(wait, "spin") == 0    ? SHMB_WAIT_SPIN
+                : strcmp(wait, "block") == 0 ? SHMB_WAIT_BLOCK
+                                             : SHMB_WAIT_ADAPTIVE);
     signal(SIGTERM, stop);
     printf("%s\n", b.name);
     fflush(stdout);
@@ -54,7 +57,7 @@ static void serve_llvm(const char *base) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    if (strcmp(argv[1], "shm") == 0) serve_shm((uint32_t)atoi(argv[2]));
+    if (strcmp(argv[1], "shm") == 0) serve_shm((uint32_t)atoi(argv[2]), argc > 3 ? argv[3] : "");
     else serve_llvm(argv[2]);
     return 0;
 }

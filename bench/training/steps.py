@@ -22,9 +22,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from program import compiled, cpu_used, options, write
+from program import compiled, cpu_used, endless_loops, options, write
 from run import machine
-from waiting import Row, beside
 
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
@@ -136,7 +135,7 @@ def main() -> None:
                 found: dict[str, list[dict[str, float]]] = {kind: [] for kind in shown}
                 for _ in range(args.rounds):
                     for kind in shown:
-                        with beside(Row("", loops=loops)):
+                        with endless_loops(loops):
                             found[kind].append(measure(kind, n, program, args.seconds))
                 for kind in shown:
                     rates, cpus = (

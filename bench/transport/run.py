@@ -24,10 +24,9 @@ from program import BENCH, ROOT
 PROGRAMS = (["bare"], ["runner"], ["host"], ["turns"], ["count"])
 
 
-def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS) -> None:
+def build(directory: Path, programs: Sequence[Sequence[str]] = PROGRAMS, tree: Path = ROOT) -> None:
     """The core, optimised across files as the shared library is, and programs: the C files of each;
     the first one names it."""
-    tree = ROOT
     options = ["-DCMAKE_C_COMPILER=cc", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"]
     for step in (
         ["-S", tree / "cdef", "-B", directory, *options],
