@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -32,12 +33,12 @@ def _fetch(folder: Path, package: str, path: str) -> Path:
     return fetch(folder, package) / path
 
 
-def fetch(folder: Path, package: str) -> Path:
+def fetch(folder: Path, package: str, **env: str) -> Path:
     """Downloads an sdist, unless it is there, and unpacks it: its folder."""
     to = folder / package.partition("=")[0]
     if not to.exists():
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*pip, "-d", f"{to}.part", package], check=True)
+        subprocess.run([*pip, "-d", f"{to}.part", package], check=True, env=os.environ | env)
         with tarfile.open(next(Path(f"{to}.part").glob("*.tar.gz"))) as sdist:
             sdist.extractall(f"{to}.part", [member for member in sdist if member.isreg()])
         Path(f"{to}.part").rename(to)

@@ -32,15 +32,17 @@ from peers_memory import ASKER
 from peers_memory import PEERS as MEMORY
 from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
+from peers_tachyon import PEERS as TACHYON
+from peers_tachyon import build_tachyon
 from program import options, report, write
 from run import build, build_grpc, machine
 
 LOOPS, CLIENTS = (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
-PEERS: tuple[type[Peer], ...] = (*MEMORY, Pipe, UnixSocket, *SOCKETS, *HOSTS)
+PEERS: tuple[type[Peer], ...] = (*MEMORY, *TACHYON, Pipe, UnixSocket, *SOCKETS, *HOSTS)
 WARM, WARM_SECONDS = 50, 0.1  # questions before, or as many as fit
-PATIENCE = 30.0  # seconds for a process to start, and for a question
-PACKAGES = ("iceoryx2", "pyzmq", "grpcio", "compilerinterface")
+PATIENCE = 15.0  # seconds for a process to start, and for a question
+PACKAGES = ("iceoryx2", "tachyon-ipc", "pyzmq", "grpcio", "compilerinterface")
 
 
 class Child:
@@ -143,28 +145,54 @@ def child(work: Callable[[], None], argv: Sequence[str] = ()) -> Iterator[Child]
         made.close()
 
 
+def connected(
+    stack: ExitStack,
+    kind: Callable[..., Peer],
+    size: int,
+    clients: int,
+    seconds: float,
+    build: Path,
+) -> tuple[Child, list[Child]]:
+    """A server, and its clients, which ask when they are told to."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers")))
+    peer = kind(size, clients, folder, build)
+    server = stack.enter_context(child(lambda: serve(peer), peer.server()))
+    while not peer.said.endswith("\n"):
+        peer.said += server.read(1).decode()
+    peer.said = peer.said.strip()
+    askers = []
+    for i in range(clients):
+        argv = peer.program(i)
+        argv = [*argv, str(size), str(seconds)] if argv else []
+        askers.append(
+            stack.enter_context(child(lambda i=i: ask_for(peer.connect(i), size, seconds), argv))
+        )
+    for asker in askers:
+        asker.read(1, server)
+    return server, askers
+
+
+def killed(kind: Callable[..., Peer], size: int, build: Path) -> float:
+    """ms until the caller returns whose server was killed while it asks; inf: not in PATIENCE."""
+    with ExitStack() as stack:
+        server, (asker,) = connected(stack, kind, size, 1, 3 * PATIENCE, build)
+        os.write(asker.to, b"g")
+        time.sleep(0.2)
+        os.kill(server.pid, signal.SIGKILL)
+        start = time.monotonic()
+        while not os.waitid(os.P_PID, asker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if time.monotonic() - start > PATIENCE:
+                return float("inf")
+            time.sleep(0.0002)
+        return (time.monotonic() - start) * 1e3
+
+
 def measure(
     kind: Callable[..., Peer], size: int, clients: int, seconds: float, build: Path
 ) -> dict[str, Any]:
     """One server and its clients; no others run. Errors: RuntimeError, OSError, ImportError."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers")))
-        peer = kind(size, clients, folder, build)
-        server = stack.enter_context(child(lambda: serve(peer), peer.server()))
-        while not peer.said.endswith("\n"):
-            peer.said += server.read(1).decode()
-        peer.said = peer.said.strip()
-        askers = []
-        for i in range(clients):
-            argv = peer.program(i)
-            argv = [*argv, str(size), str(seconds)] if argv else []
-            askers.append(
-                stack.enter_context(
-                    child(lambda i=i: ask_for(peer.connect(i), size, seconds), argv)
-                )
-            )
-        for asker in askers:
-            asker.read(1, server)
+        server, askers = connected(stack, kind, size, clients, seconds, build)
         host, near = server.cpu(), sum(each.cpu() for each in askers)
         for asker in askers:
             os.write(asker.to, b"g")
@@ -203,11 +231,15 @@ def loops(count: int) -> Iterator[None]:
 
 def prepare(directory: Path) -> list[type[Peer]]:
     """Builds the programs. Returns the peers that can run here."""
-    build(directory, [ASKER, ["host"]])
-    try:
-        build_grpc(directory, "peers_ask")
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"left out: {error!r}", file=sys.stderr)
+    build(directory, [ASKER, ["host"], ["peers_lines", "peers_ask"]])
+    for build_more in (
+        lambda: build_grpc(directory, "peers_ask"),
+        lambda: build_tachyon(directory),
+    ):
+        try:
+            build_more()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"left out: {error!r}", file=sys.stderr)
     needed = {need for kind in PEERS for need in kind.needs}
     there = {each for each in needed if getattr(find_spec(each), "origin", None)}  # no mere folder
     missing = {each for each in needed - there if not (directory / each).exists()}
@@ -246,6 +278,9 @@ def main() -> int:
         "--seconds", type=float, default=SECONDS, help=f"of one measurement (default {SECONDS})"
     )
     parser.add_argument(
+        "--kill", action="store_true", help="only what a caller sees whose server is killed"
+    )
+    parser.add_argument(
         "--bytes", default="2000,100000", help="of a question (default 2000,100000)"
     )
     given = parser.parse_args()
@@ -260,12 +295,16 @@ def main() -> int:
         kinds = [
             kind for kind in prepare(Path(directory)) if any(part in kind.name for part in wanted)
         ]
-        for _ in range(given.rounds):
+        for kind in kinds if given.kill else []:
+            each = [killed(kind, sizes[0], Path(directory)) for _ in range(given.rounds)]
+            print(f"{kind.name:36} returns after", *(f"{ms:.1f}" for ms in sorted(each)), "ms")
+        for _ in range(0 if given.kill else given.rounds):
             try:
                 run(kinds, sizes, given.seconds, Path(directory), results["rows"])
             finally:
                 write(given.json, results)
-    report("peers", results, given.json)
+    if not given.kill:
+        report("peers", results, given.json)
     return 0
 
 
