@@ -34,7 +34,7 @@ from peers_sockets import PEERS as SOCKETS
 from peers_sockets import Pipe, UnixSocket
 from peers_tachyon import PEERS as TACHYON
 from peers_tachyon import build_tachyon
-from program import options, report, write
+from program import endless_loops, options, report, write
 from run import build, build_grpc, machine
 
 LOOPS, CLIENTS = (0, 2), (1, 8)
@@ -215,20 +215,6 @@ def measure(
         }
 
 
-@contextmanager
-def loops(count: int) -> Iterator[None]:
-    """This many processes that compute without end."""
-
-    def spin() -> None:
-        while True:
-            pass
-
-    with ExitStack() as stack:
-        for _ in range(count):
-            stack.enter_context(child(spin))
-        yield
-
-
 def prepare(directory: Path) -> list[type[Peer]]:
     """Builds the programs. Returns the peers that can run here."""
     build(directory, [ASKER, ["host"], ["peers_lines", "peers_ask"]])
@@ -257,7 +243,7 @@ def run(
 ) -> None:
     """Adds a round to each row, a row being a peer in a situation."""
     for count in LOOPS:
-        with loops(count):
+        with endless_loops(count):
             for size, clients, kind in itertools.product(sizes, CLIENTS, kinds):
                 about = {"peer": kind.name, "bytes": size, "loops": count, "clients": clients}
                 row = next((row for row in found if about.items() <= row.items()), None)
