@@ -16,15 +16,8 @@
  *     shmb_agent agent = {.size = sizeof agent, .runner = r}, *agents[] = {&agent};
  *     if (shmb_drive(&environment, agents, 1, 1000, &why) != SHMB_OK) warn(why);
  *
- * A request contains the observation and, if its agent has a name, the string "agent". A trainer
- * names its advice "learner", or adds a field of that name if it has several. From then until the
- * episode ends, the requests of that runner also contain "reward" (float64: the sum since its
- * previous request), "reward.NAME" for each agent if several share the runner (that agent's part of
- * the sum), "done" and "truncated" (bool) and "step" (int64: actions so far). A last request
- * reports the end: "done", or "truncated" if the episode ended in any other way. It contains the
- * features filled by then or, after a failure, the string "error" with the reason; its advice is
- * ignored. A request without "step" therefore begins an
- * episode, and a model that never sends "learner" receives only the observations.
+ * shmb_drive adds rewards and the end of an episode to the requests if a trainer answers them:
+ * "The wire format" on the page "Environments". Any other model receives only the observations.
  *
  * Ownership: the caller owns the environment, the agents and their runners, and keeps them while
  * shmb_drive runs. Threads: shmb_drive runs the whole episode in its caller's thread.
