@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from language import figures
 
 ROOT = Path(__file__).parents[2]
 # A space matches any white space, and the " * " of a C comment.
@@ -79,6 +80,14 @@ def test_words_that_are_seldom_good_are_few():
     count = sum(len(text.split()) for text in words)
     found = sum(len(COUNTED.findall(text)) for text in words)
     assert found * 10_000 / count < COUNTED_PER_10_000_WORDS
+
+
+def test_no_page_is_a_list_of_telegrams():
+    """`python tests/docs/language.py` prints the figures of each page; the aim is 15 %."""
+    found = {str(p.relative_to(ROOT)): figures(p) for p in PAGES}
+    assert [
+        page for page, (_, short, count) in found.items() if count > 20 and short > 0.35
+    ] == [], found
 
 
 @pytest.mark.parametrize(
