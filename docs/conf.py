@@ -121,7 +121,7 @@ def navigation(app, docname, source):
 
 def sections(app, doctree):
     """What follows a heading of a header becomes its section, since a directive cannot make any; so
-    does a class or function of Python."""
+    does a class of C++ or Python, or a function of Python."""
     for heading in reversed(list(doctree.findall(nodes.rubric))):
         if "heading" in heading["classes"]:
             parent, at = heading.parent, heading.parent.index(heading)
@@ -131,14 +131,16 @@ def sections(app, doctree):
             section["ids"] = [nodes.make_id(f"{parent[0].astext()} {heading.astext()}")]
             parent[at:end] = [section]
     for each in list(doctree.findall(addnodes.desc)):
-        if isinstance(each.parent, nodes.section) and each["objtype"] in ("class", "function"):
-            name = (each[0].get("fullname") or each[0].astext()).rpartition(".")[2]
-            if each["domain"] == "py":
-                section = nodes.section(
-                    "", nodes.title("", name), ids=[nodes.make_id(f"see {name}")]
-                )
-                each.replace_self(section)
-                section += each
+        text = each[0].astext()
+        named = re.search(r"(?:class|struct) (?:\w+::)*(\w+)|\.(\w+)\(|^(\w+)\(", text)
+        shown = each["objtype"] in {"py": ("class", "function"), "cpp": ("class", "struct")}.get(
+            each["domain"], ()
+        )
+        if shown and named and isinstance(each.parent, nodes.section):
+            name = next(filter(None, named.groups()))
+            section = nodes.section("", nodes.title("", name), ids=[nodes.make_id(f"see {name}")])
+            each.replace_self(section)
+            section += each
 
 
 def description(app, pagename, templatename, context, doctree):
