@@ -1,10 +1,9 @@
 """From ONNX, by emx-onnx-cgen, which writes one C function. What it writes is changed in two
 places: large temporaries that it makes static become each thread's own, and large weights lie in
-one block of bytes, in the library or in a file."""
+one block of bytes in the library."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sys
@@ -17,7 +16,6 @@ from shmbridge._compile.onnx_code import (
     DTYPES,
     ELSE,
     HEAD,
-    HEADER,
     ROOM,
     Parameter,
     Weight,
@@ -30,7 +28,6 @@ from shmbridge.errors import UnsupportedError
 
 # bytes of weights that are written as C, where the compiler sees their values; more go to the block
 TEXT = 100 * 1024
-MAGIC = b"SHMBWT01"
 
 
 def build(job: BuildDirectory) -> Built:
@@ -61,31 +58,26 @@ def build(job: BuildDirectory) -> Built:
     sizes, parameters = _signature(text)
     inputs, outputs = _match(shapes, names, parameters)
     block = _block(weights, job.folder / "model.bin")
-    fingerprint = hashlib.sha256(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).encode()).digest()
     (job.folder / "model.c").write_text(text)
-    header = (MAGIC + fingerprint).ljust(HEADER, b"\0")
-    file = job.folder / "model.weights"
-    file.write_bytes(header + block)
+    (job.folder / "weights.bin").write_bytes(block)
     source = job.folder / "aot.c"
     origin = f"{job.model.name}, by emx-onnx-cgen"
     parts = [
         HEAD,
         ROOM,
-        weights_code(weights, header, len(block), file.name, job.weights),
+        weights_code(weights, len(block), "weights.bin"),
         "#define idx_t int64_t\n" if sizes else "",  # a product of open sizes may be large
         '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
-        run_code(sizes, parameters, inputs, outputs, job.weights),
+        run_code(sizes, parameters, inputs, outputs),
         entry(inputs, outputs, origin),
     ]
     source.write_text("".join(parts))
-    weights_file = file if job.weights else None
-    reference = partial(_ask, job.model)
-    return Built(source, weights_file, inputs, outputs, reference, "ONNX Runtime")
+    return Built(source, inputs, outputs, partial(_ask, job.model), "ONNX Runtime")
 
 
 def _generate(job: BuildDirectory, model: Path) -> str:
     sizes = [f"--input-dim={name}={size}" for name, size in job.sizes.items()]
-    threshold = f"--large-weight-threshold={1 if job.weights else TEXT}"
+    threshold = f"--large-weight-threshold={TEXT}"
     try:
         options = ["--color=never", "--shape-inference-json=shapes.json", "--model-name=model"]
         generator = [sys.executable, "-m", "emx_onnx_cgen", "compile"]
@@ -111,9 +103,7 @@ def _adapt(text: str) -> tuple[str, list[Weight]]:
     ]
     for weight in weights:
         if weight.c_type not in DTYPES:
-            raise UnsupportedError(
-                f"weights of the C type {weight.c_type} go nowhere but inside: leave --weights out"
-            )
+            raise UnsupportedError(f"weights of the C type {weight.c_type} do not compile: {ELSE}")
         declared = re.escape(f"{weight.c_type} {weight.name}{weight.extents};")
         text = re.sub(rf"^(extern )?{declared}\n", "", text, flags=re.MULTILINE)
     text = re.sub(

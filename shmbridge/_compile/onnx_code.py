@@ -26,7 +26,6 @@ DTYPES = {
     "double": ("float64", 8),
     "__bf16": ("bfloat16", 2),
 }
-HEADER = 64  # bytes before the weights in their file: magic, fingerprint, zeros
 ELSE = "use onnx://, which runs any model, or export it otherwise"
 
 
@@ -52,7 +51,6 @@ class Parameter:
 
 
 HEAD = """#define _GNU_SOURCE
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -104,20 +102,17 @@ __attribute__((unused)) static bool make_room(struct out *o, shmb_tensor *t, int
 """
 
 
-def weights_code(
-    weights: Sequence[Weight], header: bytes, size: int, file: str, outside: bool
-) -> str:
-    lines, at = [f"enum {{ HEADER = {HEADER}, WEIGHTS = {size} }};"], 0
-    if outside:
-        lines += [f"static const unsigned char header[HEADER] = {{{', '.join(map(str, header))}}};"]
-        lines += ["static _Thread_local const unsigned char *weights;"]
-    elif weights:
-        lines += [
-            f'__asm__(".pushsection .rodata\\n.balign 64\\nmodel_weights:\\n.incbin \\"{file}\\", '
-            f'{HEADER}\\n.popsection");',
-            'extern const unsigned char weights[WEIGHTS] __asm__("model_weights") '
-            '__attribute__((visibility("hidden"), aligned(64)));',
-        ]
+def weights_code(weights: Sequence[Weight], size: int, file: str) -> str:
+    """The block of large weights, which the file has, as bytes of the library."""
+    if not weights:
+        return ""
+    lines, at = [], 0
+    lines += [
+        f'__asm__(".pushsection .rodata\\n.balign 64\\nmodel_weights:\\n.incbin \\"{file}\\"'
+        '\\n.popsection");',
+        f'extern const unsigned char weights[{size}] __asm__("model_weights") '
+        '__attribute__((visibility("hidden"), aligned(64)));',
+    ]
     for weight in weights:
         lines.append(
             f"#define {weight.name} (*(const {weight.c_type} (*){weight.extents})(weights + {at}))"
@@ -131,7 +126,6 @@ def run_code(
     parameters: Sequence[Parameter],
     inputs: Sequence[Port],
     outputs: Sequence[Port],
-    outside: bool,
 ) -> str:
     """open_model, run, close_model."""
     checks, known = [], set()
@@ -182,10 +176,6 @@ def run_code(
         if room
         else "",
         "outs": max(len(outputs), 1),
-        "load": _LOAD if outside else _INSIDE,
-        "own": "bool ok = load(s, file);" if outside else "bool ok = !file;",
-        "use": "    weights = s->weights + HEADER;" if outside else "",
-        "free": "    free(s->weights);" if outside else "",
         "checks": "\n".join(checks),
         "arguments": ", ".join(arguments),
     }
@@ -197,69 +187,25 @@ def _data(ports: str, i: int, port: Port) -> str:
     return "(void *)nothing" if 0 in port.dims else f"(void *){ports}[{i}].data"
 
 
-_INSIDE = """
-static const char why[] =
-        "its weights are inside: leave weights=FILE out, or compile the model with --weights";
-"""
-
-_LOAD = """
-static _Thread_local char why[400];
-static bool load(struct state *s, const char *file) {
-    if (!file) {
-        strcpy(why, "its weights are in a file: say weights=FILE in the URL, "
-                    "one that shmbridge compile --weights wrote");
-        return false;
-    }
-    FILE *in = fopen(file, "rb");
-    if (!in) {
-        snprintf(why, sizeof why, "weights=%.200s: %s", file, strerror(errno));
-        return false;
-    }
-    s->weights = aligned_alloc(64, HEADER + WEIGHTS + 64);
-    size_t got = s->weights ? fread(s->weights, 1, HEADER + WEIGHTS + 1, in) : 0;
-    fclose(in);
-    bool ok = got == HEADER + WEIGHTS && memcmp(s->weights, header, HEADER) == 0;
-    if (!ok && !s->weights) strcpy(why, "no memory for the weights");
-    else if (!ok)
-        snprintf(why, sizeof why,
-            "weights=%.200s: expected the weights of this model, "
-            "as shmbridge compile --weights writes them, found %s",
-            file,
-            got < HEADER || memcmp(s->weights, header, 8) ? "a file of another kind"
-            : memcmp(s->weights, header, HEADER)          ? "another model's"
-                                                          : "another size");
-    return ok;
-}
-"""
-
 _BODY = """
-struct state { unsigned char *weights; struct out out[%(outs)d]; };
+struct state { struct out out[%(outs)d]; };
 %(nothing)s
-%(load)s
 
 static void close_model(void *state) {
     struct state *s = state;
     for (int i = 0; i < %(outs)d; i++) free(s->out[i].data);
-%(free)s
     free(s);
 }
 
 static const char *open_model(const char *file, void **state) {
-    struct state *s = calloc(1, sizeof *s);
-    if (!s) return no_room;
-    %(own)s
-    if (!ok) {
-        close_model(s);
-        return why;
-    }
-    *state = s;
-    return NULL;
+    if (file) return "its weights are inside: leave weights=FILE out";
+    *state = calloc(1, sizeof(struct state));
+    return *state ? NULL : no_room;
 }
 
 static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outputs) {
     struct state *s = state;
     (void)s, (void)inputs;
-%(use)s
 %(checks)s
     failed = NULL;
     model(%(arguments)s);

@@ -194,16 +194,15 @@ class _Node:
     attributes: dict[str, Any]
     inputs: dict[int, _Array]
 
-    def within(self, i: int, low: str, high: str, but: Any = None) -> str:
+    def within(self, i: int, low: str, high: str) -> str:
         """C that ends the run unless each element of an input, if given, is from low to high."""
         if not (array := self.inputs.get(i)):
             return ""
-        allowed = "" if but is None else f" && shmb_i != {but}"
         return (
             f"    for (int64_t shmb_k = 0; shmb_k < {array.count}; shmb_k++) {{\n"
             f"        const int64_t shmb_i = ((const {array.c_type} *){array.name})[shmb_k];\n"
             f"        const int64_t shmb_low = {low}, shmb_high = {high};\n"
-            f"        if ((shmb_i < shmb_low || shmb_i > shmb_high){allowed}) {{\n"
+            f"        if (shmb_i < shmb_low || shmb_i > shmb_high) {{\n"
             f"            outside({c_string(self.op)}, shmb_i, shmb_low, shmb_high);\n"
             "            return;\n        }\n    }\n"
         )
@@ -231,17 +230,6 @@ def _by_tuples(node: _Node) -> str:
 def _axis(node: _Node) -> str:
     rank = len(node.inputs[0].dims)
     return node.within(1, f"-{rank}", f"{rank} - 1")
-
-
-def _class(node: _Node) -> str:
-    return node.within(1, "0", f"{node.extent(0, 1)} - 1", node.attributes.get("ignore_index"))
-
-
-def _write_index(node: _Node) -> str:
-    if node.attributes.get("mode") == b"circular":
-        return ""
-    axis = node.attributes.get("axis", -2)
-    return node.within(2, "0", f"{node.extent(0, axis)} - {node.extent(1, axis)}")
 
 
 def _divisor(node: _Node) -> str:
@@ -280,7 +268,6 @@ CHECKS: dict[str, Callable[[_Node], str]] = {
     "GatherElements": _along_axis,
     "GatherND": _by_tuples,
     "Mod": _divisor,
-    "NegativeLogLikelihoodLoss": _class,
     "ReverseSequence": lambda node: node.within(
         1, "0", node.extent(0, node.attributes.get("time_axis", 0))
     ),
@@ -288,6 +275,4 @@ CHECKS: dict[str, Callable[[_Node], str]] = {
     "Scatter": _along_axis,
     "ScatterElements": _along_axis,
     "ScatterND": _by_tuples,
-    "SoftmaxCrossEntropyLoss": _class,
-    "TensorScatter": _write_index,
 }

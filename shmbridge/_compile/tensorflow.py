@@ -22,10 +22,6 @@ ELSE = "export it to ONNX (tf2onnx) and compile that, or use python://"
 
 def build(job: BuildDirectory) -> Built:
     """Errors: InvalidError, UnsupportedError, CompileError."""
-    if job.weights:
-        raise UnsupportedError(
-            f"XLA compiles the weights of a SavedModel in: leave --weights out, or {ELSE}"
-        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tf = need("tensorflow", "compiling TensorFlow models", "tensorflow-cpu")
     folder, key = job.model, job.signature or "serving_default"
@@ -85,7 +81,7 @@ def build(job: BuildDirectory) -> Built:
         advice = function(**dict(zip(names, map(tf.constant, arrays), strict=True)))
         return [advice[port.name].numpy() for port in outputs]
 
-    return Built(source, None, inputs, outputs, reference, "TensorFlow", [*link, *constants], False)
+    return Built(source, inputs, outputs, reference, "TensorFlow", [*link, *constants], False)
 
 
 def _frozen(tf: Any, job: BuildDirectory, function: Any, key: str) -> Path:

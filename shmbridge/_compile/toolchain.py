@@ -27,12 +27,11 @@ class CompileError(ShmbridgeError):
 
 @dataclass
 class BuildDirectory:
-    """One model to compile. say: prints a line for the user. weights: write them to a separate
-    file. sizes: the sizes of open dimensions, by name. signature: of a SavedModel."""
+    """One model to compile. say: prints a line for the user. sizes: the sizes of open dimensions,
+    by name. signature: of a SavedModel."""
 
     model: Path
     folder: Path
-    weights: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
     signature: str | None = None
     say: Callable[[str], None] = print
@@ -80,11 +79,10 @@ class BuildDirectory:
 @dataclass
 class Built:
     """What a source made of a model: the C or C++ to compile in the job's folder, with what it is
-    linked with; a file of weights; the ports; the original, asked with arrays in the order of its
+    linked with; the ports; the original, asked with arrays in the order of its
     inputs, and what runs it."""
 
     source: Path
-    weights: Path | None
     inputs: list[Port]
     outputs: list[Port]
     reference: Callable[[Sequence[Any]], Sequence[Any]]

@@ -19,8 +19,6 @@ from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._signals import handle
 from shmbridge.errors import printable
 
-SOURCES = ("onnx", "tensorflow")
-
 
 def named_size(text: str) -> tuple[str, int]:
     """The type of --dim."""
@@ -28,19 +26,6 @@ def named_size(text: str) -> tuple[str, int]:
     if not name or not size.isdigit() or not int(size):
         raise click.BadParameter(f"{text!r}: expected NAME=SIZE, a size of at least 1")
     return name, int(size)
-
-
-def source_of(model: Path) -> str:
-    """Which of SOURCES the file looks like."""
-    if model.is_dir() and (model / "saved_model.pb").exists():
-        return "tensorflow"
-    if model.suffix == ".onnx":
-        return "onnx"
-    raise click.ClickException(
-        f"{model}: expected a file .onnx or a TensorFlow SavedModel's folder: pass --from "
-        f"{'|'.join(SOURCES)}. PyTorch models are exported to ONNX: "
-        "shmbridge.training.torch.export_onnx"
-    )
 
 
 def show(library: Path) -> None:
@@ -77,14 +62,6 @@ class Options:
 
     model: Path = argument(type=click.Path(exists=True, path_type=Path))
     output: Path | None = option("The library to write.", "-o", "--output", type=FILE)
-    weights: Path | None = option(
-        "Write the weights to FILE, not the library; aot:///model.so?weights=FILE loads them. To "
-        "update only the weights, omit -o.",
-        type=FILE,
-    )
-    source: str | None = option(
-        "The kind of MODEL.  [default: by its name]", "--from", type=click.Choice(SOURCES)
-    )
     sizes: tuple[tuple[str, int], ...] = option(
         "The size of an open dimension; NAME is INPUT:AXIS for a SavedModel.",
         "--dim",
@@ -108,22 +85,25 @@ class Options:
 
     @property
     def kind(self) -> str:
-        """Which of SOURCES the model is."""
-        return self.source or source_of(self.model)
+        """What the model looks like, as the module that compiles it is called."""
+        if self.model.is_dir() and (self.model / "saved_model.pb").exists():
+            return "tensorflow"
+        if self.model.suffix == ".onnx":
+            return "onnx"
+        raise click.ClickException(
+            f"{self.model}: expected a file .onnx or a TensorFlow SavedModel's folder. PyTorch "
+            "models are exported to ONNX: shmbridge.training.torch.export_onnx"
+        )
 
-    def check(self) -> None:
-        """Raises UsageError for options that conflict, ClickException for files that cannot be
-        written."""
-        if not self.output and not self.weights:
+    def check(self) -> Path:
+        """The library to write. Raises UsageError for options that conflict, ClickException for a
+        file that cannot be written."""
+        if not self.output:
             raise click.UsageError("expected -o FILE")
         if self.signature and self.kind != "tensorflow":
             raise click.UsageError("--signature applies only to SavedModels: omit it")
-        for file in filter(None, (self.output, self.weights)):
-            check_writable(file, self.model)
-        if self.output and self.weights and self.output.absolute() == self.weights.absolute():
-            raise click.ClickException(
-                f"{self.output}: expected different files for -o and --weights"
-            )
+        check_writable(self.output, self.model)
+        return self.output
 
 
 def check_writable(file: Path, model: Path) -> None:
@@ -164,33 +144,28 @@ def compile(options: Options) -> None:
     """
     if options.only_show:
         return show(options.model)
-    options.check()
+    output = options.check()
     handle(signal.default_int_handler)  # however this ends, the folder and what works there go
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
         try:
-            build(options, folder)
+            build(options, output, folder)
         finally:
             if options.keep:
                 shutil.copytree(folder, options.keep, dirs_exist_ok=True)
 
 
-def build(options: Options, folder: str) -> None:
+def build(options: Options, output: Path, folder: str) -> None:
     """Builds in the folder, and moves the results into place."""
     from shmbridge._compile.check import check
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
-    where = options.model.absolute(), Path(folder), bool(options.weights)
-    job = BuildDirectory(
-        *where, dict(options.sizes), options.signature, click.echo, options.verbose
-    )
+    where, sizes = (options.model.absolute(), Path(folder)), dict(options.sizes)
+    job = BuildDirectory(*where, sizes, options.signature, click.echo, options.verbose)
     try:
         built = import_module(f"shmbridge._compile.{options.kind}").build(job)
-        if options.output:
-            library = job.link(built)
-            if not options.no_check:
-                click.echo(check(built, library))
-            install(library, options.output)
+        library = job.link(built)
+        if not options.no_check:
+            click.echo(check(built, library))
+        install(library, output)
     except CompileError as error:
         raise click.ClickException(str(error)) from error
-    if options.weights and built.weights:
-        install(built.weights, options.weights)

@@ -1,5 +1,5 @@
-"""shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; weights apart;
-aot:// in Python."""
+"""shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; aot:// in
+Python."""
 
 import threading
 
@@ -64,35 +64,6 @@ def test_every_dtype_and_scalars_in_one_model(tmp_path):
         and "input  int16/2: int16[2,3]" in shown
         and "output bool/0:out: bool[]" in shown
     )
-
-
-def test_weights_in_a_file_change_without_compiling(tmp_path):
-    first = onnx_models.perceptron(tmp_path / "first.onnx", seed=0)
-    second = onnx_models.perceptron(tmp_path / "second.onnx", seed=1)
-    compile(first, "-o", tmp_path / "m.so", "--weights", tmp_path / "w")
-    library = (tmp_path / "m.so").read_bytes()
-    x = np.ones((2, 30), np.float32)
-    url = f"aot://{tmp_path}/m.so?weights={tmp_path}/w"
-    with shmbridge.connect(url) as old:
-        assert np.allclose(old.evaluate({"x": x}), expected(first, x=x)[0], rtol=1e-4)
-        compile(second, "--weights", tmp_path / "w")
-        assert (tmp_path / "m.so").read_bytes() == library
-        with shmbridge.connect(url) as new:  # beside the old
-            assert np.allclose(new.evaluate({"x": x}), expected(second, x=x)[0], rtol=1e-4)
-            assert np.allclose(old.evaluate({"x": x}), expected(first, x=x)[0], rtol=1e-4)
-    other = onnx_models.perceptron(tmp_path / "other.onnx", features=31)
-    compile(other, "--weights", tmp_path / "o")
-    (tmp_path / "short").write_bytes((tmp_path / "w").read_bytes()[:-1])
-    for file, why in (
-        ("o", "another model's"),
-        ("short", "another size"),
-        ("first.onnx", "another kind"),
-        ("gone", "No such file"),
-    ):
-        with pytest.raises(InvalidError, match=f"weights=.*{file}.*{why}"):
-            shmbridge.connect(f"aot://{tmp_path}/m.so?weights={tmp_path}/{file}")
-    with pytest.raises(InvalidError, match="say weights=FILE in the URL"):
-        shmbridge.connect(f"aot://{tmp_path}/m.so")
 
 
 def test_weights_given_to_a_model_that_has_them(models):

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 import shutil
 import signal
 import time
@@ -98,17 +97,31 @@ def test_an_operator_that_is_compiled_wrongly_is_found_though_its_integers_are_l
     assert not (tmp_path / "m.so").exists()
 
 
-@pytest.mark.parametrize("rows, most", [(None, 999), (5, 4)])
-def test_integers_reach_as_far_as_the_model_accepts(tmp_path, rows, most):
-    table = np.arange(rows or 1, dtype=np.int64)
-    nodes = [node("Gather", "table x", "y") if rows else node("Add", "x table", "y")]
+@pytest.mark.parametrize("rows, most", [(1 << 20, 999), (5, 4)])
+def test_integers_reach_as_far_as_the_model_accepts(tmp_path, monkeypatch, rows, most):
+    from shmbridge._compile import onnx as source
+
+    table = np.arange(rows, dtype=np.int64)
     tensor = [T.INT64, [200]]
     model = onnx_models.save(
-        tmp_path / "m.onnx", nodes, [("x", *tensor)], [("y", *tensor)], {"table": table}
+        tmp_path / "m.onnx",
+        [node("Gather", "table x", "y")],
+        [("x", *tensor)],
+        [("y", *tensor)],
+        {"table": table},
     )
-    said = compile(model, "-o", tmp_path / "m.so")
-    low, high = re.search(r"x (-?\d+) to (\d+)", said).groups()
-    assert most // 2 < int(high) <= most and -most - 1 <= int(low) < 0, said
+    ask = source._ask
+
+    def noting(model, arrays):
+        answer = ask(model, arrays)
+        with (tmp_path / "accepted").open("a") as file:  # it is asked in another process
+            print(*arrays[0], file=file)
+        return answer
+
+    monkeypatch.setattr(source, "_ask", noting)
+    compile(model, "-o", tmp_path / "m.so")
+    accepted = np.loadtxt(tmp_path / "accepted", int)
+    assert most // 2 < accepted.max() <= most
 
 
 def branch(folder, limit, far=1e8):
@@ -131,12 +144,6 @@ def test_random_inputs_reach_a_threshold_that_is_far_from_0(tmp_path, monkeypatc
     assert "do not deploy it" in compile(model, "-o", tmp_path / "m.so", code=1)
 
 
-def test_the_verdict_says_what_was_asked_also_of_nan(tmp_path):
-    said = compile(branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so")
-    assert re.search(r"on 12 random inputs \(x -\d.*e\+06 to \d.*e\+06\)", said), said
-    assert "the same where inputs are NaN" in said
-
-
 def test_what_only_rounding_decides_is_no_difference(tmp_path):
     """The sine of a million times something differs between any two libraries."""
     weights = {"w": np.full((40, 1), 1.1, np.float32)}
@@ -151,7 +158,7 @@ def test_a_model_with_a_scalar_input_is_compared(tmp_path):
     ports = [("x", T.FLOAT, [2]), ("v", T.FLOAT, [])], [("y", T.FLOAT, [4])]
     model = onnx_models.save(tmp_path / "m.onnx", nodes, *ports, {"p": np.array([1, 1])})
     said = compile(model, "-o", tmp_path / "m.so")
-    assert "checked: exact" in said and "v -" in said
+    assert "checked: exact" in said
 
 
 def test_a_model_with_its_weights_in_another_file_is_compiled(tmp_path):

@@ -59,16 +59,13 @@ def test_what_cannot_be_compiled(model, tmp_path):
     ("words", "why", "code"),
     [
         ("m.onnx -o none/m.so", "expected a writable folder", 1),
-        ("m.onnx --weights none/m.bin", "expected a writable folder", 1),
         ("m.onnx -o m.onnx", "would be overwritten", 1),
-        ("m.onnx -o m.so --weights m.onnx", "would be overwritten", 1),
-        ("m.onnx -o m.so --weights m.so", "different files", 1),
         ("m.onnx", "expected -o FILE", 2),
         ("m.onnx -o m.so --signature s", "--signature applies only to SavedModels", 2),
         ("m.onnx -o m.so --dim n", "expected NAME=SIZE", 2),
         ("m.pt2 -o m.so", "exported to ONNX: shmbridge.training.torch.export_onnx", 1),
         ("c.onnx -o m.so", "expected an ONNX model", 1),
-        ("d.bin -o m.so", "pass --from onnx|tensorflow", 1),
+        ("d.bin -o m.so", "expected a file .onnx or a TensorFlow SavedModel", 1),
         ("--show c.onnx", "made by shmbridge compile", 1),
     ],
 )

@@ -94,9 +94,6 @@ def test_what_cannot_be_compiled(saved, tmp_path):
         saved, "-o", library, "--signature", "ordered", code=1
     )
     assert "expected one of" in compile(saved, "-o", library, "--signature", "none", code=1)
-    assert "leave --weights out" in compile(
-        saved, "-o", library, "--weights", tmp_path / "w", code=1
-    )
     assert os.listdir(tmp_path) == []
 
 

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 F = T.FLOAT
 DATA = ("data", F, [4, 3])
 UPDATES = ("updates", F, [2, 3])
-LABELS = ("data", F, [2, 5])
 # Operator: attributes, the other inputs before and after "i", its shape, and where i may lie.
 INDEXED = {
     "Gather": ({}, [DATA], [], [2], -4, 3),
@@ -25,8 +24,6 @@ INDEXED = {
     "GatherND 1": ({"batch_dims": 1}, [DATA], [], [4, 1], -3, 2),
     "ScatterElements": ({"axis": 0}, [DATA], [UPDATES], [2, 3], -4, 3),
     "ScatterND": ({}, [DATA], [UPDATES], [2, 1], -4, 3),
-    "NegativeLogLikelihoodLoss": ({}, [LABELS], [], [2], 0, 4),
-    "SoftmaxCrossEntropyLoss": ({}, [LABELS], [], [2], 0, 4),
     "ReverseSequence": ({"time_axis": 0, "batch_axis": 1}, [DATA], [], [3], 1, 4),
     "CumSum": ({}, [DATA], [], [], -2, 1),
     "Div": ({}, [("data", T.INT64, [3])], [], [3], 1, 9),
