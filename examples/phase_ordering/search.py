@@ -20,13 +20,14 @@ sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 import shared
 
 from shmbridge.training import Module, Outcome, Task, candidate_rewards, collect
-from shmbridge.training.scores import ir_instructions, mca_cycles, text_size
+from shmbridge.training.scores import ir_instructions, printed, text_size
 
 HERE = Path(__file__).parent
 FILE = HERE / "actions.txt"
 ACTIONS = [line for line in FILE.read_text().splitlines() if line.partition("#")[0].strip()]
 STOP = ACTIONS.index("stop")
 PLUGIN = HERE / "build" / "phase-ordering.so"
+MCA = "llc-22 {output} -o - | llvm-mca-22 -iterations=1 -skip-unsupported-instructions=any"
 
 
 def build() -> None:
@@ -56,16 +57,15 @@ def everything(actions: Path = FILE, steps: int = len(ACTIONS)) -> Task:
         actions,
         steps,
         instructions=ir_instructions,
-        text=lambda ir: _after_llc(text_size, ir, "obj"),
-        mca=lambda ir: _after_llc(mca_cycles, ir, "asm"),
+        text=_text,
+        mca=printed(["sh", "-c", MCA], r"^Block RThroughput:\s+([\d.]+)"),
     )
 
 
-def _after_llc(score: Callable[[Path], float], ir: Path, kind: str) -> float:
-    """A score of llc's output for IR."""
-    made = ir.with_suffix(f".{kind}")
-    subprocess.run(["llc-22", f"-filetype={kind}", ir, "-o", made], check=True)
-    return score(made)
+def _text(ir: Path) -> float:
+    made = ir.with_suffix(".obj")
+    subprocess.run(["llc-22", "-filetype=obj", ir, "-o", made], check=True)
+    return text_size(made)
 
 
 def log_ratio(
@@ -82,11 +82,9 @@ def scores_of(
     as -Oz."""
     ratios = {name: list[float]() for name in task.scores}
     for episode in collect(policy, task, modules):
+        baseline = task.baseline(episode.module) if episode.outcome.ok else {}
         for name, values in ratios.items():
-            ok = episode.outcome.ok
-            values.append(
-                log_ratio(episode.outcome, task.baseline(episode.module), name) if ok else 0.0
-            )
+            values.append(log_ratio(episode.outcome, baseline, name) if baseline else 0.0)
     return {name: float(np.mean(values)) for name, values in ratios.items()}
 
 

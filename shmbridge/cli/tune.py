@@ -26,10 +26,10 @@ from shmbridge._tune import Attributes, Measured, Search, callees, file_text, fu
 from shmbridge.cli._option_types import EXISTING_FILE, argument, option, takes
 from shmbridge.errors import InvalidError
 from shmbridge.training import Corpus, Module, Task
-from shmbridge.training.scores import Score, function_sizes, object_size, printed, text_size
+from shmbridge.training.scores import Score, function_sizes, printed, text_size
 
 SECONDS = 600.0  # for a compilation
-SCORES: dict[str, Score] = {"text": text_size, "object": object_size}
+SCORES: dict[str, Score] = {"text": text_size, "object": os.path.getsize}
 NUMBER = r"([-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)"
 SOURCE = re.compile(r".*\.([cimC]|cc|cpp|cxx|c\+\+|ii|mm|rs|ll|bc)")
 FOLDER, COUNT = click.Path(file_okay=False, path_type=Path), click.IntRange(1)
@@ -96,7 +96,7 @@ class Source:
 
     def keep(self, output: Path) -> float:
         """A score that only keeps the output."""
-        return object_size(Path(shutil.copy(output, self.made)))
+        return float(os.path.getsize(shutil.copy(output, self.made)))
 
     def flags(self, file: str) -> tuple[str, ...]:
         """The flags with which the compiler reads a file of attributes."""

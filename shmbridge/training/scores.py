@@ -75,38 +75,6 @@ def function_sizes(path: Path) -> dict[str, float]:
     return found
 
 
-def object_size(path: Path) -> float:
-    """The size in bytes of any file.
-
-    Args:
-        path: The file.
-    """
-    return float(Path(path).stat().st_size)
-
-
-def mca_cycles(path: Path) -> float:
-    """The estimate of llvm-mca for an assembly file (`-S`): the cycles of all its instructions if
-    none waits for another (Block RThroughput).
-
-    An instruction counts once, however often it would run. Instructions that llvm-mca cannot model
-    are not counted.
-
-    Args:
-        path: Assembly in LLVM's syntax, for this machine's architecture.
-
-    Returns:
-        Cycles.
-
-    Raises:
-        InvalidError: llvm-mca is missing, older than LLVM 19, or cannot read the file.
-    """
-    printed = _tool("llvm-mca", "-iterations=1", "-skip-unsupported-instructions=any", str(path))
-    match = re.search(r"^Block RThroughput:\s+([\d.]+)", printed, re.MULTILINE)
-    if not match:
-        raise InvalidError(f"expected Block RThroughput of llvm-mca, found {printed[:100]!r}")
-    return float(match[1])
-
-
 def ir_instructions(path: Path) -> float:
     """The number of instructions in LLVM IR, as text or bitcode.
 

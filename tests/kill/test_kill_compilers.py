@@ -19,12 +19,11 @@ TRAINER = """
     import os, sys, threading
     from shmbridge import ShmbridgeError
     from shmbridge.training import Corpus, Task
-    from shmbridge.training.scores import object_size
 
     corpus = Corpus.from_sources(*sys.argv[1:])
     script = "setsid sleep 1000 & cp $1 $2; sleep 0.0$3"
     task = Task(
-        ["sh", "-c", script, "sh", "{module}", "{output}", "1"], scores={"size": object_size}
+        ["sh", "-c", script, "sh", "{module}", "{output}", "1"], scores={"size": os.path.getsize}
     )
     task.words.remove("{flags}")
     stop = threading.Event()

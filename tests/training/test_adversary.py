@@ -20,7 +20,6 @@ from shmbridge.errors import (
     ShmbridgeError,
 )
 from shmbridge.training import Corpus, Workers
-from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
@@ -203,7 +202,7 @@ def test_no_baseline_outlives_the_environment(vector, py, compilers_left, tmp_pa
         "if not os.environ.get('SHMBRIDGE_URL'): open(f'{os.path.dirname(module)}/begun', 'w'); "
         "time.sleep(1000)"
     )
-    env, workers = vector(py(f"{code}\n{GOOD}", scores={"size": object_size}))
+    env, workers = vector(py(f"{code}\n{GOOD}", scores={"size": os.path.getsize}))
     env.reset()
     env.send(np.zeros(2, int))
     for _ in range(2):

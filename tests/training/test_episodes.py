@@ -1,5 +1,6 @@
 """Environments whose compilers belong to the trainer: each episode is a compilation of a Task."""
 
+import os
 import shutil
 from contextlib import closing
 from functools import partial
@@ -9,7 +10,7 @@ import pytest
 
 from shmbridge import InvalidError
 from shmbridge.training import Corpus, Task, Workers
-from shmbridge.training.scores import object_size, text_size
+from shmbridge.training.scores import text_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
@@ -24,7 +25,7 @@ def plain_or_asked(code):
 
 @pytest.fixture
 def task(py):
-    return py(plain_or_asked(WRITES), scores={"size": object_size})
+    return py(plain_or_asked(WRITES), scores={"size": os.path.getsize})
 
 
 def episode(env, action, **reset):
@@ -61,7 +62,7 @@ def test_a_drive_that_tells_no_reward_has_its_compilations(name, py, corpus, own
         with connect() as runner: drive(Steps(), Agent(runner))
     open(output, "w").write("x" * (50 if os.environ.get("SHMBRIDGE_URL") else 100))
     """
-    task = py(drives, scores={"size": object_size})
+    task = py(drives, scores={"size": os.path.getsize})
     with CompilerEnv(name, actions=2, workers=Workers(task, corpus.sampler(0))) as env:
         for _ in range(2):
             assert episode(env, 1)[0] == ([0.25, 0] if own else [0, pytest.approx(0.5, abs=1e-3)])

@@ -20,7 +20,7 @@ from support.processes import stat_of, until, words_of
 from shmbridge._jobs import supervised, supervisor
 from shmbridge.errors import ShmbridgeError
 from shmbridge.training import Task
-from shmbridge.training.scores import object_size, text_size
+from shmbridge.training.scores import text_size
 
 LIMIT = 1.0  # seconds, of a compiler that hangs
 
@@ -49,7 +49,7 @@ def again(outcome):
     ],
 )
 def test_one_that_exits(sh, corpus, script, kind, status, stderr):
-    outcome = sh(script, scores={"size": object_size}).run(corpus[0])
+    outcome = sh(script, scores={"size": os.path.getsize}).run(corpus[0])
     assert (outcome.kind, outcome.exit, outcome.signal) == (kind, status, "")
     assert outcome.ok == (kind == "ok") and outcome.module == "a.txt"
     assert outcome.scores == ({"size": len("the text of a\n")} if outcome.ok else {})
@@ -226,7 +226,7 @@ def test_one_whose_work_folder_cannot_be_made(sh, corpus, monkeypatch, tmp_path)
 
 def test_one_whose_work_folder_disappears(sh, corpus, in_thread, tmp_path):
     waits = f"touch {tmp_path}/there; while [ -e {tmp_path}/there ]; do sleep 0.01; done"
-    task = sh(f'{waits}; cat "$1" > "$2"', scores={"size": object_size})
+    task = sh(f'{waits}; cat "$1" > "$2"', scores={"size": os.path.getsize})
     call = in_thread(task.run, corpus[0])
     until((tmp_path / "there").exists)
     for entry in Path(os.environ["TMPDIR"]).iterdir():  # as what cleans /tmp
@@ -321,7 +321,7 @@ def test_one_whose_supervisor_is_killed_while_its_output_is_scored(sh, corpus, n
         pid = supervisor_of(no_leftovers)
         os.kill(pid, signal.SIGKILL)
         until(lambda: not stat_of(pid))
-        return object_size(output)
+        return os.path.getsize(output)
 
     outcome = sh('cat "$1" > "$2"', scores={"size": score}).run(corpus[0])
     assert (outcome.kind, outcome.exit, outcome.scores) == ("ok", 0, {"size": 14})

@@ -18,7 +18,7 @@ from shmbridge import Host
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
 from shmbridge.training import Corpus, Module, Task, Workers
 from shmbridge.training._task import Compilations
-from shmbridge.training.scores import object_size, text_size
+from shmbridge.training.scores import text_size
 
 TEXT = {"text": lambda path: float(path.read_text())}
 
@@ -118,7 +118,7 @@ def test_it_gets_no_input_and_no_descriptors(sh, corpus):
 
 
 def test_without_an_output_in_the_command_what_it_prints_is_scored(corpus):
-    assert Task("cat {module}", scores={"n": object_size}).run(corpus[0]).scores == {"n": 14}
+    assert Task("cat {module}", scores={"n": os.path.getsize}).run(corpus[0]).scores == {"n": 14}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None])

@@ -13,7 +13,6 @@ from support.compilations import marked
 from support.processes import until, words_of
 
 from shmbridge.training import Corpus, Workers
-from shmbridge.training.scores import object_size
 
 pytest.importorskip("gymnasium")
 from shmbridge.envs import CompilerVectorEnv
@@ -59,7 +58,7 @@ with open(output, "wb") as file: file.write(b"garbage" if what == "garbage" else
 def size(path):
     """Of an output, unless that is garbage."""
     assert path.read_bytes() != b"garbage"
-    return object_size(path)
+    return os.path.getsize(path)
 
 
 class Counted(Workers):

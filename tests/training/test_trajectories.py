@@ -3,6 +3,7 @@ several decided."""
 
 import itertools
 import math
+import os
 import shutil
 import signal
 import time
@@ -14,7 +15,6 @@ from support.processes import until, words_of
 
 from shmbridge import InvalidError
 from shmbridge.training import Corpus, Outcome, Task, candidate_rewards, collect, relative_reduction
-from shmbridge.training.scores import object_size
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -280,7 +280,9 @@ def test_clangs_inlining_is_a_trajectory(tmp_path, inline):
     if not shutil.which("clang-22"):
         pytest.skip("no clang-22")
     (tmp_path / "m.c").write_text(C)
-    task = Task("clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": object_size})
+    task = Task(
+        "clang-22 -Oz -c {module} -o {output}", llvm="inline", scores={"size": os.path.getsize}
+    )
     corpus = Corpus.from_sources(tmp_path / "m.c")
     (episode,) = collect(lambda batch: [inline] * len(batch), task, corpus)
     took_default = inline == 0.5  # which is no decision

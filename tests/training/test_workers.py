@@ -1,6 +1,7 @@
 """The compilers of a trainer: which module each environment compiles, and what starts ahead."""
 
 import itertools
+import os
 import sys
 import time
 import types
@@ -13,7 +14,6 @@ from shmbridge import Host
 from shmbridge._bridge import overview
 from shmbridge.errors import InvalidError
 from shmbridge.training import Workers
-from shmbridge.training.scores import object_size
 
 BOUND = 20  # seconds, of every wait
 
@@ -59,7 +59,7 @@ def test_threads_of_pytorch_that_compete_with_compilers_are_warned_of(
 
 def test_a_compiler_asks_under_its_label_and_its_outcome_is_told(opened, py):
     host, workers = opened(
-        py("ask(2); open(output, 'w').write('12345')", scores={"n": object_size})
+        py("ask(2); open(output, 'w').write('12345')", scores={"n": os.path.getsize})
     )
     label = workers.begin(0)
     for _ in range(2):
