@@ -12,7 +12,6 @@ from shmbridge import _fastpath
 from shmbridge._host.layout import FieldLocation, Layout
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
-from shmbridge._values.tensor import Array
 from shmbridge.errors import (
     InexactError,
     InvalidError,
@@ -116,20 +115,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             text = tensor.text_of(np.frombuffer(ffi.string(label), np.uint8))
             self._layout.runner = pid[0], text, number[0]
         return self._layout.runner
-
-    def view(self, name: str) -> Array:
-        """The tensor in shared memory, even if `request[name]` would be a copy. It is valid only
-        until the reply.
-
-        Args:
-            name: The feature's name.
-        """
-        self._check_open()
-        place = self._place(name)
-        if place.kind == lib.SHMB_STRING:  # of another length in each message
-            self._layout._place_anew()
-            place = self._place(name)
-        return self._layout.root(name if place.kind == lib.SHMB_TENSOR else place, place)
 
     def _place(self, name: str) -> FieldLocation:
         try:

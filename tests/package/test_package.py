@@ -79,8 +79,6 @@ PROGRAM = """
             for request in host:
                 sent: bool = request.reply(model(request))
                 request.reply(a=1, b="text")
-                in_place = request.view("x")
-                in_place.sum()
             taken: Request | None = host.receive(timeout=1)
             if taken is not None:
                 taken.fail(ValueError("no"))
