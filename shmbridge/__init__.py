@@ -19,30 +19,8 @@ except ModuleNotFoundError as _error:
         "package (pip install .)"
     ) from None
 
-from shmbridge.errors import (
-    BusyError,
-    ClosedError,
-    CorruptError,
-    DeadlineError,
-    DroppedError,
-    ForkedError,
-    HostGoneError,
-    IncompatibleError,
-    InexactError,
-    InterruptedCallError,
-    InUseError,
-    InvalidError,
-    MismatchError,
-    ModelError,
-    NoHostError,
-    NoMemoryError,
-    NotPermittedError,
-    RunnerGoneError,
-    ShmbridgeError,
-    SystemCallError,
-    TooLargeError,
-    UnsupportedError,
-)
+from shmbridge import errors as _errors
+from shmbridge.errors import *  # noqa: F403 # which is a list of them
 
 if TYPE_CHECKING:
     from shmbridge._host.batch import Batch
@@ -57,38 +35,17 @@ __version__: str = _ffi.string(_lib.shmb_version()).decode()
 
 __all__ = [
     "Batch",
-    "BusyError",
-    "ClosedError",
-    "CorruptError",
-    "DeadlineError",
-    "DroppedError",
-    "ForkedError",
     "Host",
-    "HostGoneError",
-    "InUseError",
-    "IncompatibleError",
-    "InexactError",
-    "InterruptedCallError",
-    "InvalidError",
-    "MismatchError",
-    "ModelError",
-    "NoHostError",
-    "NoMemoryError",
-    "NotPermittedError",
     "Ragged",
     "Request",
     "Runner",
-    "RunnerGoneError",
     "Serving",
-    "ShmbridgeError",
     "StringList",
-    "SystemCallError",
     "TensorSpec",
-    "TooLargeError",
-    "UnsupportedError",
     "__version__",
     "connect",
 ]
+__all__ += _errors.__all__
 
 
 # Imported when first used: numpy takes longer to import than a small file to compile.

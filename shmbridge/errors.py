@@ -11,6 +11,30 @@ from typing import Any, NoReturn
 
 from shmbridge._native import ffi, lib
 
+__all__ = [
+    "BusyError",
+    "ClosedError",
+    "CorruptError",
+    "DeadlineError",
+    "DroppedError",
+    "ForkedError",
+    "HostGoneError",
+    "InUseError",
+    "IncompatibleError",
+    "InexactError",
+    "InterruptedCallError",
+    "InvalidError",
+    "MismatchError",
+    "ModelError",
+    "NoHostError",
+    "NoMemoryError",
+    "NotPermittedError",
+    "RunnerGoneError",
+    "ShmbridgeError",
+    "SystemCallError",
+    "TooLargeError",
+    "UnsupportedError",
+]
 BY_STATUS: dict[int, type[ShmbridgeError]] = {}
 
 
