@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,9 +46,6 @@ class Counted(Service):
         self._answering = False
         self.stopping = False
         self.requests = 0
-        self.began = self.ended = (
-            0.0  # time.monotonic() of the first question and of the last answer
-        )
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """For signal.signal: ends the service once the question under way has its answer; a second
@@ -61,23 +57,17 @@ class Counted(Service):
     def answer(self, question: Question) -> None:
         """As `Service.answer`."""
         self._answering = True
-        self.began = self.began or time.monotonic()
         self.requests += len(question) if isinstance(question, Batch) else 1
         super().answer(question)
-        self.ended = time.monotonic()
         self._answering = False
 
     def answered(self, requests: int) -> None:
         """Counts requests that were answered in C."""
-        self.ended = time.monotonic()
-        self.began = self.began or self.ended
         self.requests += requests
 
     def summary(self) -> str:
-        """How many requests and errors, and how fast."""
-        seconds = self.ended - self.began
-        rate = f", {self.requests / seconds:.0f} per second" if seconds > 0 else ""
-        return f"{self.requests} requests, {self.errors} errors{rate}"
+        """How many requests and errors."""
+        return f"{self.requests} requests, {self.errors} errors"
 
 
 def log_to_stdout(verbose: bool) -> None:
