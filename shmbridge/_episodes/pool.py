@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from shmbridge import Host, Request
 from shmbridge._host.layout import channel_of
@@ -14,15 +14,6 @@ from shmbridge.training import Workers
 
 GIVEN_UP = "the trainer has abandoned this episode: begin another"
 NO_EPISODE = "this trainer has no such episode, or has abandoned it: begin another"
-
-
-class Owner(Protocol):
-    """An episode that has channels."""
-
-    # Is the channel's runner still there? None: the channel is not the episode's any more.
-    def has(self, channel: int) -> bool | None: ...
-    def look(self, key: int) -> bool: ...  # at a request that is to be its own
-    def lose(self, channel: int) -> None: ...  # its runner has gone
 
 
 class CompilerPool:
@@ -69,8 +60,8 @@ class Channels:
         self.host, self.workers = host, workers
         self.keys = host._by_key()
         self.envs = 0  # how many environments have numbers, for the workers
-        self._owners: dict[int, Owner] = {}  # by channel
-        self._labels: dict[str, Owner] = {}  # the same of workers
+        self._owners: dict[int, Any] = {}  # episodes by channel
+        self._labels: dict[str, Any] = {}  # the same of workers
         self._held: dict[int, None] = {}  # keys of requests that no episode has yet, as they came
 
     def reserve(self, n: int) -> int:
@@ -116,7 +107,7 @@ class Channels:
         elif not begin_with(key):
             self._hold_first(key)
 
-    def expect(self, label: str, owner: Owner) -> None:
+    def expect(self, label: str, owner: Any) -> None:
         """A worker's compiler that comes with this label is this episode's."""
         self._labels[label] = owner
 
@@ -124,7 +115,7 @@ class Channels:
         """Its episode is over."""
         self._labels.pop(label, None)
 
-    def give(self, key: int, owner: Owner) -> None:
+    def give(self, key: int, owner: Any) -> None:
         """The channel of this request is this episode's, with what it has asked since."""
         channel = channel_of(key)
         self._owners[channel] = owner
