@@ -19,14 +19,16 @@ import click
 
 from shmbridge import Host
 from shmbridge._bridge import segment
-from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG, life_of
+from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli import _processes
+from shmbridge.cli._processes import LOOK
 from shmbridge.cli._signals import ENDING, handle
 from shmbridge.cli._text import ending
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
+ENDED = os.WEXITED | os.WNOWAIT
 GRACE = 1.0, 1.5, 3.0  # `shmbridge stop` gives the supervisor 4 s
 
 
@@ -78,11 +80,9 @@ class _Supervisor:
     def __init__(self, name: str, count: int) -> None:
         self.name, self.count, self.pid = name, count, os.getpid()
         self.started = False  # all workers have answered
-        self._workers: dict[int, tuple[int, int, float]] = {}  # (number, pid, start), by life_of
+        self._workers: dict[int, tuple[int, float]] = {}  # (number, start), by process
         self._early_ends = [0] * count
-        self._poll = select.poll()
         self._ready, self._its_ready = os.pipe()
-        self._poll.register(self._ready, select.POLLIN)
 
     def start(self) -> Worker | None:
         """Starts all workers: the first one before the others, since if it fails, so would they,
@@ -97,40 +97,28 @@ class _Supervisor:
 
     def _wait_for_answers(self, count: int) -> None:
         while count > 0:
-            # Answers come first: a worker that ends after the last of them is replaced.
-            for fd, _ in sorted(self._poll.poll(), key=lambda event: event[0] != self._ready):
-                if fd == self._ready:
-                    count -= len(os.read(fd, lib.MAX_WORKERS))
-                    continue
-                if count <= 0:
-                    return
-                number, _, status = self._reap(fd)
+            if select.select([self._ready], [], [], LOOK)[0]:
+                count -= len(os.read(self._ready, lib.MAX_WORKERS))
+            elif os.waitid(os.P_ALL, 0, ENDED | os.WNOHANG):
+                number, _, status = self._reap()
                 if status < 0:
                     click.echo(f"Error: worker {number} ended early: {ending(status)}", err=True)
                 raise SystemExit(status if status > 0 else 1)
 
     def replace(self) -> Worker:
         """Replaces workers that end, until a signal arrives; returns only in a new one."""
-        due: dict[int, float] = {}  # when to start which worker
         while True:
-            left = max(0, min(due.values()) - time.monotonic()) if due else None
-            for fd, _ in self._poll.poll(None if left is None else left * 1000 + 1):
-                if fd == self._ready:
-                    os.read(fd, lib.MAX_WORKERS)
-                    continue
-                number, seconds, status = self._reap(fd)
-                pause = self._pause(number, seconds)
-                due[number] = time.monotonic() + pause
-                click.echo(
-                    f"worker {number} has ended ({ending(status)}): starting another"
-                    + (f" in {pause:.1f} s" if pause else ""),
-                    err=True,
-                )
-            for number in [each for each, at in due.items() if at <= time.monotonic()]:
-                del due[number]
-                segment.refuse_living(self.name, number)
-                if worker := self._fork(number):
-                    return worker
+            number, seconds, status = self._reap()
+            pause = self._pause(number, seconds)
+            click.echo(
+                f"worker {number} has ended ({ending(status)}): starting another"
+                + (f" in {pause:.1f} s" if pause else ""),
+                err=True,
+            )
+            time.sleep(pause)
+            segment.refuse_living(self.name, number)
+            if worker := self._fork(number):
+                return worker
 
     def _pause(self, number: int, seconds: float) -> float:
         """Before the replacement of a worker that lived for so long."""
@@ -149,27 +137,26 @@ class _Supervisor:
                 os._exit(1)
             last = number == self.count - 1
             return Worker(number, self.count, last and not self.started, self._answers)
-        process = life_of(pid)
-        self._workers[process] = number, pid, time.monotonic()
-        self._poll.register(process, select.POLLIN)
+        self._workers[pid] = number, time.monotonic()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return None
 
     def _answers(self) -> None:
-        os.write(self._its_ready, b"\n")
+        if not self.started:
+            os.write(self._its_ready, b"\n")
 
-    def _reap(self, process: int) -> tuple[int, float, int]:
-        """An ended worker's number, the seconds that it lived, and its exit status."""
-        number, pid, began = self._workers.pop(process)
-        self._poll.unregister(process)
-        os.close(process)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    def _reap(self) -> tuple[int, float, int]:
+        """Once a worker has ended, its number, the seconds that it lived, and its exit status."""
+        ended = os.waitid(os.P_ALL, 0, ENDED)
+        assert ended  # not with WNOHANG
+        number, began = self._workers.pop(ended.si_pid)  # first: a signal may come between both
+        status = os.waitstatus_to_exitcode(os.waitpid(ended.si_pid, 0)[1])
         return number, time.monotonic() - began, status
 
     def end(self) -> None:
         """Ends all workers, and removes what those that were killed left."""
         handle(signal.SIG_IGN)
-        left = [pid for _, pid, _ in self._workers.values()]
+        left = list(self._workers)
 
         def ended(seconds: float) -> bool:
             until = time.monotonic() + seconds
@@ -183,6 +170,5 @@ class _Supervisor:
 
     def leave(self) -> None:
         """In a worker: closes what is the supervisor's, and lets signals end this process."""
-        for fd in [*self._workers, self._ready]:
-            os.close(fd)
+        os.close(self._ready)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
