@@ -1,6 +1,7 @@
 /* The command `shmbridge`. `run` starts for every file of a build, and Python takes longer to start
- * than clang takes for a small one. So a run with --connect and clang happens here. All else is
- * Python's: shmbridge-python, beside this program. shmbridge/cli/run.py says what a run is. */
+ * than clang takes for a small one. So a run with --connect and clang happens here, and one whose
+ * policy gives no advice. All else is Python's: shmbridge-python, beside this program.
+ * shmbridge/cli/run.py says what a run is. */
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -25,8 +26,8 @@ enum { DECISIONS = 3 };
 
 struct run {
     const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
-    const char *names, *host;
-    double deadline; /* less than 0: the host says it */
+    const char *names, *policy, *url;                   /* url NULL: the policy is to be started */
+    double deadline;                                    /* less than 0: the host says it */
     bool strict, verbose;
     char **command;
     char program[SHMB_PROGRAM_BYTES], *library;
@@ -103,14 +104,16 @@ static bool read_words(struct run *r, char **words) {
         else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) r->verbose = true;
         else if ((value = option(&words, "--llvm"))) ours &= read_decisions(r, value);
         else if ((value = option(&words, "--deadline"))) ours &= read_deadline(r, value);
-        else if ((value = option(&words, "--connect"))) r->host = value;
+        else if ((value = option(&words, "--connect"))) r->policy = r->url = value;
+        else if ((value = option(&words, "--host")) || (value = option(&words, "--onnx")))
+            r->policy = value, ours = false;
         else {
             ours = false;
             words = skip_option(word);
         }
     }
     r->command = words;
-    return ours && r->decisions[0] && r->host && *r->host && *words;
+    return ours && r->decisions[0] && r->url && *r->url && *words;
 }
 
 /* Does clang get words from elsewhere, or flags of LLVM that may stand against ours? Python
@@ -206,7 +209,7 @@ static int do_without(const struct run *r, const char *why) {
         fprintf(stderr, "shmbridge: %s\n", why);
         return 1;
     }
-    if (shmb_build_failed(r->host ? r->host : PYTHON, SHMB_BUILD_OTHER))
+    if (shmb_build_failed(r->policy ? r->policy : PYTHON, SHMB_BUILD_OTHER))
         fprintf(stderr, shmb_build_warning, why);
     return shmb_child_become(r->command);
 }
@@ -245,11 +248,14 @@ int main(int argc, char **argv) {
     /* without /proc, too */
     if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
-    if (!is_ours(r, argv, self)) return do_without(r, become_python(self, argv));
+    bool ours = is_ours(r, argv, self);
+    bool asks = !r->policy || shmb_build_asks(r->policy, r->url, why);
+    bool plainly = !asks && !r->strict && *r->command && shmb_program_find(*r->command, r->program);
+    if (!ours && !plainly) return do_without(r, become_python(self, argv));
     int report = shmb_unnamed_file();
     if (report < 0) give_up();
-    shmb_run run = {.policy = r->host,
-                    .url = r->host,
+    shmb_run run = {.policy = r->policy,
+                    .url = r->url,
                     .deadline = r->deadline,
                     .decisions = r->names,
                     .defaults = "",
@@ -262,7 +268,6 @@ int main(int argc, char **argv) {
                     .report = report,
                     .strict = r->strict,
                     .verbose = r->verbose};
-    int status = shmb_build_asks(r->host, r->host, why) ? shmb_run_end(&run, shmb_run_ask(&run))
-                                                        : shmb_run_without(&run, why, false);
+    int status = asks ? shmb_run_end(&run, shmb_run_ask(&run)) : shmb_run_without(&run, why, false);
     return status < 0 ? refuse(r, self, argv, run.began) : shmb_end_as(status);
 }

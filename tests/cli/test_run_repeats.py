@@ -111,6 +111,21 @@ def test_policy_without_advice_for_three_files_in_a_row_is_left_alone(run, tmp_p
     assert attempts.read_text().count("\n") == 6
 
 
+@pytest.mark.parametrize("options", [[], ["--limit", "9"]])
+def test_a_policy_that_is_left_alone_costs_no_start_of_python(options, compiler, tmp_path):
+    (tmp_path / "policy.py").write_text("def advise(request):\n    return 1\n")
+    program = compiler(PLAINLY % 0 + LACKS)
+    words = ["--host", "policy:advise", *options, "--", program, "-c", "a.c"]
+    command = [SHMBRIDGE, "run", "--llvm", "inline", *words]
+    env = {**os.environ, "PYTHONVERBOSE": "1"}
+    starts = []
+    for _ in range(4):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, b"plain\n")
+        starts.append(b"import " in done.stderr)
+    assert starts == [True, True, True, False]
+
+
 def test_grandchild_that_keeps_the_output_open_is_not_waited_for(run):
     assert run(f"{ADVISED}; echo made; sleep 3 & exit 0", words=())[:2] == (0, "made\n")
 
