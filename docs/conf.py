@@ -130,15 +130,13 @@ def sections(app, doctree):
             section += parent[at + 1 : end]
             section["ids"] = [nodes.make_id(f"{parent[0].astext()} {heading.astext()}")]
             parent[at:end] = [section]
+    headed = {"py": ("class", "function"), "cpp": ("class", "struct")}
     for each in list(doctree.findall(addnodes.desc)):
-        text = each[0].astext()
-        named = re.search(r"(?:class|struct) (?:\w+::)*(\w+)|\.(\w+)\(|^(\w+)\(", text)
-        shown = each["objtype"] in {"py": ("class", "function"), "cpp": ("class", "struct")}.get(
-            each["domain"], ()
-        )
-        if shown and named and isinstance(each.parent, nodes.section):
-            name = next(filter(None, named.groups()))
-            section = nodes.section("", nodes.title("", name), ids=[nodes.make_id(f"see {name}")])
+        shown = each["objtype"] in headed.get(each["domain"], ())
+        found = re.search(r"shmbridge(?:::|\.)(?:\w+\.)*(\w+)", each[0].astext())
+        if shown and found and isinstance(each.parent, nodes.section):
+            title = nodes.title("", found[1])
+            section = nodes.section("", title, ids=[nodes.make_id(f"see {found[1]}")])
             each.replace_self(section)
             section += each
 
