@@ -50,9 +50,8 @@ static bool cpus_suffice(const struct waiter *w) {
  * Where CPUs are few, a runner's sleep gives its own to another compiler for milliseconds. */
 static int64_t budget(const struct waiter *w, int64_t now) {
     if (w->policy != SHMB_WAIT_ADAPTIVE) return w->policy == SHMB_WAIT_SPIN ? INT64_MAX : 0;
-    if (now < w->crowded_until) return 0;
     if (w->peer && (int)load_relaxed(&w->peer->cpu) == sched_getcpu()) return 0;
-    if (!cpus_suffice(w)) return w->peer ? CROWDED_SPIN_NS : 0;
+    if (now < w->crowded_until || !cpus_suffice(w)) return w->peer ? CROWDED_SPIN_NS : 0;
     return w->usual < SPIN_NS ? SPIN_NS : 0;
 }
 
@@ -63,7 +62,7 @@ void shmb_waiter_news(struct waiter *w) {
     w->usual -= w->usual / 8;
 }
 
-/* Who loses its CPU here does not spin for a slice: others need the CPU. */
+/* Who loses its CPU here takes CPUs to be few for a slice. */
 static bool spin(struct waiter *w, int64_t now, int64_t end, bool (*look)(void *), void *context) {
     while (now < end) {
         if (look(context)) return true;

@@ -20,7 +20,7 @@ struct waiter {
     uint8_t rings;                /* of the bell, since the last news or silence */
     int64_t usual;                /* of a wait, averaged, long ones cut to twice the spinning */
     int64_t waited;               /* of all waits that came to a clock */
-    int64_t crowded_until;        /* no spinning before: a spin has lost its CPU */
+    int64_t crowded_until;        /* CPUs are few before: a spin has lost its own */
 };
 
 /* WOKEN: by the news, from a sleep. */
