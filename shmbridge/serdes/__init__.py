@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from functools import partial
 from typing import Any
 
 from shmbridge._native import lib
@@ -39,25 +40,15 @@ def find(name: str, **options: str) -> SerDes:
         UnsupportedError: There is none of that name, or it cannot be loaded.
         InvalidError: It does not have that option, or refuses the value.
     """
-    if name in CORE:
-        if options:
-            raise InvalidError(f"the SerDes {name!r} takes no options, found {', '.join(options)}")
-        return Core(name)
-    plugin = _plugin(name)
-    unknown = options.keys() - _parameters(plugin)
-    if unknown:
-        raise InvalidError(
-            f"the SerDes {name!r} has no option {', '.join(sorted(unknown))}: expected "
-            f"{', '.join(sorted(_parameters(plugin))) or 'none'}"
-        )
+    plugin = partial(Core, name) if name in CORE else _plugin(name)
     try:
         made = plugin(**options)
     except ShmbridgeError:
         raise
     except Exception as error:
         raise InvalidError(
-            f"the SerDes {name!r} cannot be made with the options {options}: "
-            f"{type(error).__name__}: {error}"
+            f"the SerDes {name!r} cannot be made with the options {options}, of "
+            f"{', '.join(sorted(_parameters(plugin))) or 'none'}: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, SerDes):
         raise UnsupportedError(
