@@ -90,9 +90,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             The observations and the infos.
 
         Raises:
-            InvalidError, TypeError: There are not n seeds, or the mask is not bool[n] with at least
-                one True.
-            InvalidError: An unknown option, or no such module. Running episodes continue.
+            InvalidError: There are not n seeds, the mask is not bool[n] with at least one True, an
+                unknown option, or no such module. Running episodes continue.
             DeadlineError: Not enough compilers connected within the timeout.
             ClosedError: The host is closed.
         """
@@ -104,19 +103,11 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             raise InvalidError(f"expected {n} seeds, found {len(seeds)}")
         return self._begin(mask, seeds, [chosen] * n)
 
-    def _mask(self, mask: Any) -> Array:
-        """Checked, in Gymnasium's words."""
-        name, shape = "`options['reset_mask']`", (self.num_envs,)
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
-        if mask.shape != shape:
-            raise InvalidError(f"{name} must have shape `{shape}`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
+    def _mask(self, given: Any) -> Array:
+        mask = np.asarray(given)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
             raise InvalidError(
-                f"{name} must contain a boolean array with at least one True value, got "
-                f"reset_mask={mask}"
+                f"reset_mask: expected bool[{self.num_envs}] with a True at least, found {given!r}"
             )
         return mask
 

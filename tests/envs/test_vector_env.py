@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from support.environments import ENDLESS, Corridor, Masked, Plain, Spoken
+from support.environments import Corridor, Masked, Plain, Spoken
 
 from shmbridge import ClosedError, DeadlineError, InvalidError, MismatchError, _config, connect
 from shmbridge._episodes.episode import LEFT, NEXT
@@ -110,24 +110,6 @@ def test_what_is_none_of_the_actions_is_refused_and_all_compilers_still_wait(nam
         assert terminations.all()
         env.close()
         assert [each.result() for each in walks] == [[[1] * 4]] * 2
-
-
-def test_a_killed_compiler_truncates_its_own_episode_alone(name, python, walk):
-    with contextlib.closing(CompilerVectorEnv(name, 2, actions=2, timeout=BOUND)) as env:
-        victim = python(ENDLESS, name)
-        walk(Plain(), episodes=3)
-        env.reset()
-        env.step([0, 0])
-        victim.kill()
-        victim.wait()
-        *_, terminations, truncations, infos = env.step([0, 0])
-        assert not terminations.any() and truncations.sum() == 1
-        (dead,) = np.flatnonzero(truncations)
-        assert "died" in infos["error"][dead] and infos["_error"].sum() == 1
-        walk(Plain(), episodes=3)
-        observations, rewards, *ends, _ = env.step([0, 0])  # the next compiler
-        assert not np.any(ends) and rewards[dead] == 0 and observations["cell"][dead][0] == 1
-        env.close()
 
 
 def test_the_next_runner_of_a_channel_begins_its_own_episode(name, in_thread):
