@@ -77,34 +77,20 @@ def log_to_stdout(verbose: bool) -> None:
     logger.addHandler(handler)
 
 
-def _inputs_and_calls(host: Host, model: Model, name: str) -> Iterator[str]:
-    """The model's inputs, and how compilers ask the host at `name`."""
+def _inputs_and_calls(host: Host, model: Model) -> Iterator[str]:
+    """The model's inputs, and how compilers ask the host."""
     if isinstance(model, OnnxModel):
         yield f"expects {', '.join(map(str, model.inputs.values()))}"
     if isinstance(host, LlvmHost):
         yield f"clang   {' '.join(host.flags('clang', *host.decisions or ['inline']))}"
-    elif not host.url.startswith("grpc:"):
-        yield from _calls(host.url)
     elif "role=client" in host.url:
         yield "calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above"
     else:
-        yield from _calls_through_grpc(host.url, name)
-
-
-def _calls(url: str, before: str = "") -> Iterator[str]:
-    variable = f"SHMBRIDGE_URL={shlex.quote(url)}"
-    yield f'C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}{before}'
-    name = url.removeprefix("shm://")
-    yield f'Python  shmbridge.connect("{name}").evaluate({{…}})'
-
-
-def _calls_through_grpc(url: str, name: str) -> Iterator[str]:
-    yield from _calls(url, "; before that, once: shmbridge embed")
-    options = split(name)[1]
-    if "cert" in options:
-        yield "TLS     compilers add ?ca=FILE to this URL: its CA's certificate, or the host's own"
-    if "ca" in options:
-        yield "        and &cert=FILE&key=FILE: their own certificate, signed by a CA of this host"
+        url, name = host.url, host.url.removeprefix("shm://")
+        before = "; before that, once: shmbridge embed" if url.startswith("grpc:") else ""
+        variable = f"SHMBRIDGE_URL={shlex.quote(url)}"
+        yield f'C       shmb_open("{url}", NULL, &r), or shmb_open(NULL, …) with {variable}{before}'
+        yield f'Python  shmbridge.connect("{name}").evaluate({{…}})'
 
 
 @dataclass(frozen=True)
@@ -191,7 +177,7 @@ def _introduction(host: Host, model: Model, options: Options, end: str) -> Itera
     what = escape(options.onnx.name if options.onnx else str(options.function))
     workers = f" with {options.workers} workers" if options.workers > 1 else ""
     yield f"serving [bold]{what}[/] at [bold green]{escape(host.url)}[/]{workers} ({escape(end)})"
-    for line in _inputs_and_calls(host, model, options.name):
+    for line in _inputs_and_calls(host, model):
         yield f"  {escape(line)}"
 
 
