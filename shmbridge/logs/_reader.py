@@ -58,11 +58,6 @@ class Layout:
     decision: str | None
     want: np.dtype[Any] | None
 
-    def __str__(self) -> str:
-        kinds = {"features": self.features, "advice": self.advice}
-        kinds |= {"score": (self.score,)} if self.score else {}
-        return "; ".join(f"{kind} {', '.join(map(str, specs))}" for kind, specs in kinds.items())
-
 
 @dataclass(frozen=True)
 class Record:
