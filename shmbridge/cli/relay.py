@@ -33,11 +33,10 @@ def relay(**options: Any) -> None:
         shmbridge relay shm://inliner grpc://trainer:50051
         SHMBRIDGE_URL=shm://inliner clang …
 
-    Both may be URLs of any kind. A model in a file (aot://, onnx://, tflite://) answers in a C
-    loop. RUNNER_URL must answer within its connect_timeout (10 s) when the relay starts. If it dies
-    later, questions fail until it is back; with retries=N in RUNNER_URL they wait. Errors are
-    forwarded unchanged. If RUNNER_URL is a host on this machine, the defaults of the sizes are its
-    own.
+    Both may be URLs of any kind. RUNNER_URL must answer within its connect_timeout (10 s) when the
+    relay starts. If it dies later, questions fail until it is back; with retries=N in RUNNER_URL
+    they wait. Errors are forwarded unchanged. If RUNNER_URL is a host on this machine, the defaults
+    of the sizes are its own.
     """
     _forward("relaying [bold green]{}[/] to [bold]{}[/]", **options)
 

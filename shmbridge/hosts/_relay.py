@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,7 +15,7 @@ from shmbridge._host.host import Host
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import Request, pass_on
 from shmbridge._native import lib
-from shmbridge._runner.runner import TypedRunner, handle_of, in_use
+from shmbridge._runner.runner import TypedRunner, handle_of
 from shmbridge.errors import (
     ClosedError,
     CorruptError,
@@ -40,7 +40,7 @@ FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
 class Relay:
     """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL):
     questions and advice go on as they are, errors with their status, and what was advised into
-    `log`, if there is one. A model in a file answers in a C loop.
+    `log`, if there is one.
 
     Each runner has a thread and a runner of the target of its own, so that none waits for another.
     A dead runner's question is given up at the target when the channel's next runner asks. When the
@@ -59,21 +59,14 @@ class Relay:
         room = {"deadline": lib.shmb_runner_deadline(handle_of(first)), **_room(target), **options}
         for name in _fixed(listen):
             room.pop(name, None)
-        inside = not log and lib.shmb_scheme_local(target.partition("://")[0].encode())
         with undone_by(first.close):
             # who spins keeps the GIL from the others
-            self.host = Host(listen, wait="adaptive" if inside else "block", **room)
-        self._channels = {} if inside else {0: _Channel(self, first)}
-        self._model, self._answered = first if inside else None, 0
-        if inside:
-            self.host.answer_by(handle_of(first), self._count)
-
-    def _count(self, answered: int) -> None:
-        self._answered += answered
+            self.host = Host(listen, wait="block", **room)
+        self._channels = {0: _Channel(self, first)}
 
     def serve(self) -> None:
         """Until the host is closed; KeyboardInterrupt goes through."""
-        with suppress(ClosedError), in_use(self._model) if self._model else nullcontext():
+        with suppress(ClosedError):
             while True:
                 request = self.host.receive(SLICE)
                 if request is None:
@@ -88,7 +81,7 @@ class Relay:
     @property
     def asked(self) -> int:
         """How many questions came."""
-        return self._answered + sum(channel.asked for channel in self._channels.values())
+        return sum(channel.asked for channel in self._channels.values())
 
     @property
     def errors(self) -> int:
@@ -109,8 +102,6 @@ class Relay:
         for channel in self._channels.values():
             channel.join(max(0, until - time.monotonic()))
         self.host.close()
-        if self._model:
-            self._model.close()
 
     def __enter__(self) -> Relay:
         return self

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "runner/default.h"
-#include "runner/local.h"
 #include "runner/nonblocking.h"
 #include "serdes/serdes.h"
 
@@ -33,11 +32,6 @@ shmb_status shmb_register_runner(const shmb_runner_kind *kind) {
 
 bool shmb_scheme_known(const char *scheme) {
     return shmb_kind_find(scheme) || shmb_plugin_find(scheme);
-}
-
-bool shmb_scheme_local(const char *scheme) {
-    const struct runner_ops *kind = shmb_kind_find(scheme);
-    return kind && kind->begin == shmb_local_begin;
 }
 
 /* Does this library know what the URL names? Else Python may. */

@@ -40,8 +40,6 @@ void shmb_runner_copy(shmb_runner *r, const shmb_tensor *t);
 int64_t shmb_tensor_named(const shmb_tensor *tensors, int64_t count, const char *name);
 /* Is there a runner kind of that scheme, built in or registered? */
 bool shmb_scheme_known(const char *scheme);
-/* Is it a built-in kind whose model is in this process? */
-bool shmb_scheme_local(const char *scheme);
 /* Appends the schemes of the built-in kinds to a message's list. */
 void shmb_kind_names(char *list, size_t room);
 
