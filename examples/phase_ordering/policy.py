@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,15 @@ class Policy:
 
     def logits(self, observation: Mapping[str, Any]) -> np.ndarray:
         """float32[rows, actions], -1e9 for forbidden actions."""
-        x = self.inputs(observation)
+        return np.where(
+            observation["action_mask"] != 0, self.outputs(self.inputs(observation)), NEVER
+        )
+
+    def outputs(self, x: np.ndarray) -> np.ndarray:
+        """float32[rows, actions], of the network's inputs."""
         for i, (weights, biases) in enumerate(self.layers):
             x = (np.tanh(x) if i else x) @ weights + biases
-        return np.where(observation["action_mask"] != 0, x, NEVER)
+        return x
 
     def likeliest(self, batch: Any) -> np.ndarray:
         """For `collect`: int64[rows], the likeliest actions."""
@@ -73,6 +78,20 @@ class Policy:
             nodes.append((kind, " ".join(inputs), f"x{len(nodes)}", attributes))
             return f"x{len(nodes) - 1}"
 
+        x, features = self.input_nodes(node, constant)
+        x = node("Reshape", x, constant("row", np.int64([1, -1])))
+        for i, (weights, biases) in enumerate(self.layers):
+            x = node("Tanh", x) if i else x
+            x = node("Gemm", x, constant(f"weights_{i}", weights), constant(f"biases_{i}", biases))
+        actions = [len(self.layers[-1][1])]
+        x = node("Reshape", x, constant("actions", np.int64(actions)))
+        allowed = node("Cast", "action_mask", to=shared.BOOL)
+        nodes.append(("Where", f"{allowed} {x} {constant('never', NEVER.reshape(1))}", "scores"))
+        inputs = {**features, "action_mask": ("int8", actions)}
+        shared.save_onnx(path, nodes, inputs, {"scores": ("float32", actions)}, constants)
+
+    def input_nodes(self, node: Callable[..., str], constant: Callable[..., str]) -> Any:
+        """`inputs` as ONNX: the name of its result, and the features by name."""
         one = constant("one", np.float32([1]))
         logarithms = node(
             "Div", node("Log", node("Add", "counters", one)), constant("scale", np.float32([SCALE]))
@@ -82,14 +101,4 @@ class Policy:
         )
         relative = node("Div", "counters", node("Add", instructions, one))
         x = node("Concat", logarithms, relative, "used", axis=0)
-        x = node("Reshape", x, constant("row", np.int64([1, -1])))
-        for i, (weights, biases) in enumerate(self.layers):
-            x = node("Tanh", x) if i else x
-            x = node("Gemm", x, constant(f"weights_{i}", weights), constant(f"biases_{i}", biases))
-        x = node("Reshape", x, constant("actions", np.int64([len(ACTIONS)])))
-        allowed = node("Cast", "action_mask", to=shared.BOOL)
-        nodes.append(("Where", f"{allowed} {x} {constant('never', NEVER.reshape(1))}", "scores"))
-        actions = [len(ACTIONS)]
-        inputs = {"counters": ("float32", [COUNTERS]), "used": ("float32", actions)}
-        inputs |= {"action_mask": ("int8", actions)}
-        shared.save_onnx(path, nodes, inputs, {"scores": ("float32", actions)}, constants)
+        return x, {"counters": ("float32", [COUNTERS]), "used": ("float32", [len(ACTIONS)])}

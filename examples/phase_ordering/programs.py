@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 import shared
@@ -69,14 +70,14 @@ int all(int *a, int n) { int m = a[0]; for (int i = 1; i < n; i++) { m = least(m
 }
 
 
-def corpora(folder: Path) -> dict[str, Corpus]:
+REAL_ONLY = (("train", TRAIN, ()), ("test", TEST, ()))
+ALL = (("train", TRAIN, TRAIN_SEEDS), ("test", TEST, ()), ("generated", (), TEST_SEEDS))
+
+
+def corpora(folder: Path, parts: Any = ALL) -> dict[str, Corpus]:
     """ "train", "test" (real programs of other packages) and "generated" (other seeds of csmith):
     bitcode below `folder`, made where it is missing."""
-    for name, real, seeds in (
-        ("train", TRAIN, TRAIN_SEEDS),
-        ("test", TEST, ()),
-        ("generated", (), TEST_SEEDS),
-    ):
+    for name, real, seeds in parts:
         if not (folder / name).exists():
             new = folder / f"{name}.new"
             shutil.rmtree(new, ignore_errors=True)
@@ -89,10 +90,7 @@ def corpora(folder: Path) -> dict[str, Corpus]:
                 if not FEWEST <= ir_instructions(bitcode) <= MOST:
                     bitcode.unlink()
             new.rename(folder / name)
-    return {
-        name: Corpus.from_sources(*sorted((folder / name).glob("*.bc")))
-        for name in ("train", "test", "generated")
-    }
+    return {name: Corpus.from_sources(*sorted((folder / name).glob("*.bc"))) for name, *_ in parts}
 
 
 def compile_c(

@@ -38,24 +38,35 @@ def build() -> None:
 # ---- opt's output and its value ----
 
 
-def make_task(actions: Path, steps: int, **scores: Callable[[Path], float]) -> Task:
-    """opt with the plug-in; it writes LLVM's IR as text. Its baseline, without a URL, is -Oz."""
-    options = f"actions={actions};steps={steps};print"
-    plugin = [f"-load-pass-plugin={PLUGIN}", f"-passes=phase-ordering<{options}>"]
-    words = ["opt-22", *plugin, "{module}", "-S", "-o", "{output}"]
+def command(
+    actions: Path, steps: int, *flags: str, options: str = "print", plugin: Path = PLUGIN
+) -> list[str]:
+    """opt with the plug-in. Without a URL it is -Oz."""
+    options = f"actions={actions};steps={steps};{options}"
+    loads = [f"-load-pass-plugin={plugin}", f"-passes=phase-ordering<{options}>"]
+    return ["opt-22", *loads, *flags]
+
+
+def make_task(opt: Sequence[str], **scores: Callable[[Path], float]) -> Task:
+    """That command; it writes LLVM's IR as text. Its baseline is -Oz."""
+    words = [*opt, "{module}", "-S", "-o", "{output}"]
     return Task(words, scores=scores, baselines=PLUGIN.parent / "baselines.json")
 
 
 def instructions() -> Task:
     """Scored only by LLVM's instructions, for searches."""
-    return make_task(FILE, len(ACTIONS), instructions=ir_instructions)
+    return make_task(command(FILE, len(ACTIONS)), instructions=ir_instructions)
 
 
 def everything(actions: Path = FILE, steps: int = len(ACTIONS)) -> Task:
     """Scored by LLVM's instructions, bytes of .text, and cycles by llvm-mca."""
+    return scored(command(actions, steps))
+
+
+def scored(opt: Sequence[str]) -> Task:
+    """The same, of any command."""
     return make_task(
-        actions,
-        steps,
+        opt,
         instructions=ir_instructions,
         text=_text,
         mca=printed(["sh", "-c", MCA], r"^Block RThroughput:\s+([\d.]+)"),

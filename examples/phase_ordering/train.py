@@ -100,7 +100,13 @@ def gradient(policy: Policy, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
     back = ((chosen - np.exp(logs)) * -(advantage * ratio * ~clipped)[:, None] / len(every)).astype(
         np.float32
     )
-    outputs = [policy.inputs(rows)]
+    return backward(policy, policy.inputs(rows), back)
+
+
+def backward(policy: Policy, x: np.ndarray, back: np.ndarray) -> list[np.ndarray]:
+    """The gradient of a loss for each of the network's arrays, from that for its outputs, of the
+    inputs x."""
+    outputs = [x]
     for weights, biases in policy.layers[:-1]:
         outputs.append(np.tanh(outputs[-1] @ weights + biases))
     gradients = []

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +54,23 @@ def test_a_forest_picks_the_same_sequence_by_shm_and_onnx(example, run_example):
     printed = run_example(example["folder"], "coreset.py")
     assert_same(printed)
     assert "best of 10, coreset" in printed and "best of 10, random" in printed
+
+
+@pytest.mark.slow
+def test_poset_rl_decides_the_same_by_shm_onnx_and_aot_and_as_separate_processes(
+    example, run_example, tmp_path
+):
+    folder = example["folder"]
+    if not shutil.which("llvm-ir2vec-22"):
+        pytest.skip("no llvm-ir2vec-22")
+    printed = run_example(folder, "poset_rl.py")
+    assert_same(printed)
+    model, module = folder / "results/quick/poset_rl.onnx", folder / "build/small/test.bc"
+    files = [model, folder / "build/ir2vec.json", module, tmp_path / "out.bc"]
+    original = [sys.executable, folder / "poset_rl.py", "original", *files]
+    actions = subprocess.run(original, check=True, capture_output=True, text=True).stdout.split()
+    assert len(actions) == 15 and set(map(int, actions)) <= set(range(34))
+    assert (tmp_path / "out.bc").read_bytes()[:2] == b"BC"
 
 
 # ---- The plugin ----

@@ -1,0 +1,227 @@
+"""POSET-RL's experiment (Jain et al., ISPASS 2022): python poset_rl.py [--quick]. README.md has the plan
+and the results.
+
+Double DQN chooses 15 of 34 sub-sequences of -Oz from the module's IR2Vec embedding, which the plug-in
+computes inside opt after each step. Size and llvm-mca's cycles are the reward.
+
+python poset_rl.py original MODEL.onnx VOCABULARY MODULE.bc OUT.bc compiles as the first POSET-RL did: it
+starts opt and llvm-ir2vec for each step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import programs
+from deploy import deploy
+from policy import Policy
+from run import HERE, kept, text_of
+from search import PLUGIN, build, command, scored, scores_of, shared, steps_of
+from train import adam, backward
+
+from shmbridge.training import Corpus, Task, collect
+
+FILE = HERE / "poset_rl.txt"
+ACTIONS = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
+SIZE, STEPS, HIDDEN = 300, 15, 128
+VOCABULARY = HERE / "build" / "ir2vec.json"
+WEIGHTS = {"text": 10.0, "mca": 5.0}  # of the reward, as in the paper
+SEEDS, UPDATES, EPISODES = 2, 15, 12  # of a training; compilations before each update
+GRADIENTS, ROWS, DISCOUNT, FRESH = (
+    60,
+    64,
+    0.99,
+    4,
+)  # steps of an update; updates until the target changes
+SCALE = 8.0  # of the length's logarithm
+
+
+class Q(Policy):
+    """The expected return of each action."""
+
+    @classmethod
+    def untrained(cls, seed: int = 0) -> Q:
+        random, sizes = np.random.default_rng(seed), [SIZE + 1, HIDDEN, HIDDEN, len(ACTIONS)]
+        pairs = itertools.pairwise(sizes)
+        return cls((random.standard_normal(s) / np.sqrt(s[0]), np.zeros(s[1])) for s in pairs)
+
+    @classmethod
+    def read_onnx(cls, path: Path) -> Q:
+        import onnx
+
+        found = {
+            each.name: onnx.numpy_helper.to_array(each)
+            for each in onnx.load(path).graph.initializer
+        }
+        return cls((found[f"weights_{i}"], found[f"biases_{i}"]) for i in range(3))
+
+    def inputs(self, observation: Any) -> np.ndarray:
+        """float32[rows, 301]: the embedding's direction, and the logarithm of its length."""
+        x = observation["ir2vec"]
+        length = np.linalg.norm(x, axis=1, keepdims=True) + np.float32(1)
+        return np.concatenate([x / length, np.log(length) / np.float32(SCALE)], axis=1)
+
+    def input_nodes(self, node: Callable[..., str], constant: Callable[..., str]) -> Any:
+        length = node(
+            "Add", node("ReduceL2", "ir2vec", keepdims=1), constant("one", np.float32([1]))
+        )
+        logarithm = node("Div", node("Log", length), constant("scale", np.float32([SCALE])))
+        x = node("Concat", node("Div", "ir2vec", length), logarithm, axis=0)
+        return x, {"ir2vec": ("float32", [SIZE])}
+
+
+# ---- Training ----
+
+
+def task(vocabulary: Path = VOCABULARY) -> Task:
+    return scored(asking(vocabulary, "print;"))
+
+
+def asking(vocabulary: Path, more: str = "", plugin: Path = PLUGIN) -> list[str]:
+    """opt with the plug-in."""
+    options, flag = f"{more}repeat;ir2vec", f"-ir2vec-vocab-path={vocabulary}"
+    return command(FILE, STEPS, flag, options=options, plugin=plugin)
+
+
+def reward(outcome: Any, baseline: Any) -> float:
+    """Of a whole compilation, as the steps' rewards only add up to it."""
+    gains = {name: 1 - outcome.scores[name] / max(baseline[name], 1) for name in WEIGHTS}
+    return float(sum(WEIGHTS[name] * gain for name, gain in gains.items()))
+
+
+def exploring(q: Q, epsilon: float, *key: int) -> Callable[[Any], np.ndarray]:
+    """The best action, or a random one with the probability epsilon; draws depend on the
+    compilation's number and step alone."""
+
+    def choose(batch: Any) -> np.ndarray:
+        advice = q.likeliest(batch)
+        for row, (label, step) in enumerate(zip(batch.labels, steps_of(batch), strict=True)):
+            random = np.random.default_rng((*key, int(label.rpartition("@")[2]), step))
+            if random.random() < epsilon:
+                advice[row] = random.integers(len(ACTIONS))
+        return advice
+
+    return choose
+
+
+def transitions(q: Q, episode: Any) -> tuple[np.ndarray, ...]:
+    """x, action, reward, the next x, whether there is one: a row for each step."""
+    x = q.inputs(episode.features)
+    last = np.arange(len(x)) == len(x) - 1
+    return x, episode.advice["advice"], last * episode.reward, np.roll(x, -1, axis=0), ~last
+
+
+def train(modules: Corpus, to: Task, seed: int, updates: int, episodes: int) -> tuple[Q, Any]:
+    """Double DQN (van Hasselt et al., 2016)."""
+    q, random, began = Q.untrained(seed), np.random.default_rng(seed), time.monotonic()
+    step, sampler, memory, curve = adam(q), modules.sampler(seed), [], []
+    for update in range(updates):
+        if update % FRESH == 0:
+            target = Q(q.layers)
+        policy = exploring(q, max(0.05, 1 - 1.5 * update / updates), seed, update)
+        compiled = collect(policy, to, itertools.islice(sampler, episodes), reward=reward)
+        made = sorted(
+            (e for e in compiled if np.isfinite(e.reward)), key=lambda e: (e.module.name, e.reward)
+        )
+        memory += [transitions(q, episode) for episode in made]
+        rows = [np.concatenate(column) for column in zip(*memory, strict=True)]
+        for _ in range(GRADIENTS):
+            picks = random.integers(len(rows[1]), size=ROWS)
+            x, action, gain, following, goes_on = (column[picks] for column in rows)
+            every, best = np.arange(ROWS), q.outputs(following).argmax(axis=1)
+            expected = gain + DISCOUNT * goes_on * target.outputs(following)[every, best]
+            values = q.outputs(x)
+            back = np.zeros_like(values)
+            back[every, action] = np.clip(values[every, action] - expected, -1, 1) / ROWS
+            step(backward(q, x, back))
+        curve.append(
+            {
+                "reward": float(np.mean([e.reward for e in made])),
+                "seconds": time.monotonic() - began,
+            }
+        )
+    return q, curve
+
+
+def learnt(corpora: dict[str, Corpus], seed: int, updates: int, episodes: int) -> dict[str, Any]:
+    q, curve = train(corpora["train"], task(), seed, updates, episodes)
+    rows = {
+        f"DDQN, {use}": scores_of(q.likeliest, task(), corpus)
+        for use, corpus in corpora.items()
+        if use != "train"
+    }
+    rows["random, test"] = scores_of(exploring(q, 1.0, seed), task(), corpora["test"])
+    return {
+        "layers": [[array.tolist() for array in layer] for layer in q.layers],
+        "rows": rows,
+        "curve": curve,
+    }
+
+
+# ---- The original way ----
+
+
+def original(q: Q, vocabulary: Path, module: Path, to: Path) -> list[int]:
+    """Starts llvm-ir2vec and opt for each step. The actions."""
+    actions, now = list[int](), module
+    words = ["llvm-ir2vec-22", "embeddings", f"--ir2vec-vocab-path={vocabulary}", "-o", "-"]
+    for _ in range(STEPS):
+        found = re.findall(r"\[(.*?)\]", shared.said(*words, now), re.DOTALL)
+        functions = [np.array(each.split(), np.float32) for each in found]
+        x = q.inputs({"ir2vec": np.sum(functions, axis=0)[None]})
+        actions.append(int(q.outputs(x).argmax()))
+        subprocess.run(["opt-22", f"-passes={ACTIONS[actions[-1]]}", now, "-o", to], check=True)
+        now = to
+    return actions
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    results, work = HERE / "results" / ("quick" * quick), HERE / "build"
+    results.mkdir(parents=True, exist_ok=True)
+    build()
+    vocabulary = HERE.parent / "vocabulary.py"
+    shared.said(
+        sys.executable,
+        vocabulary,
+        "ir",
+        VOCABULARY,
+        *sorted((HERE.parent / "regalloc/kernels").glob("*.c")),
+    )
+    real = work / "real"  # without csmith's, whose gains are unlike those of real programs
+    corpora = (
+        programs.small(work / "small") if quick else programs.corpora(real, programs.REAL_ONLY)
+    )
+    seeds, updates, episodes = (1, 2, 4) if quick else (SEEDS, UPDATES, EPISODES)
+    table: dict[str, list[dict[str, float]]] = {}
+    for seed in range(seeds):
+        done = kept(results, learnt, corpora, seed, updates, episodes)
+        print(f"seed {seed} has trained for {done['curve'][-1]['seconds']:.0f} s", flush=True)
+        for name, means in done["rows"].items():
+            table.setdefault(name, []).append(means)
+        if seed == 0:
+            q = Q(done["layers"])
+    print("-Oz divided by ours, geometric means over modules, mean of seeds (least to greatest):")
+    for name, row in table.items():
+        print(f"{name:20} {text_of(row)}")
+    model = results / "poset_rl.onnx"
+    q.save_onnx(model)
+    print(
+        f"in this process, by onnx:// and by aot:// the same: {deploy(q.likeliest, model, task(), corpora['test'])}"
+    )
+
+
+if __name__ == "__main__":
+    if "original" in sys.argv:
+        model, *paths = map(Path, sys.argv[2:])
+        print(*original(Q.read_onnx(model), *paths))
+    else:
+        main()
