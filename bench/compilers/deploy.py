@@ -1,27 +1,33 @@
-"""One policy at every URL, for one plug-in of an unmodified compiler: only $SHMBRIDGE_URL differs.
+"""One policy at every URL, for plug-ins of an unmodified compiler: only $SHMBRIDGE_URL differs.
 
-    python bench deploy [--rounds N] [--json FILE]
+    python bench deploy [CASE] [--rounds N] [--json FILE]
 
-clang-22 -Oz compiles zstd, in one file, with the plug-in of examples/llvm/inliner:
+inline      clang-22 -Oz compiles zstd with the plug-in of examples/llvm/inliner
+allocation  clang-22 -O2 compiles Lua, in one file, with that of examples/regalloc
+phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on zstd, Lua and SQLite
+jobs        as allocation, each file of Lua by itself, with 1, 2, 4 and 8 compilers at once
 
-plain   no plug-in
-shm     `shmbridge serve --onnx` in another process
-shm_py  `shmbridge serve --python` in another process
-relay   the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
-grpc    the same gRPC from the compiler's own process, by Python in it
-pipe    the same through named pipes, with FlatBuffers
-onnx    ONNX Runtime in the compiler
-aot     the model compiled by `shmbridge compile`, in the compiler
-python  the policy itself, a Python function, in the compiler
+plain     no plug-in
+original  starts opt and llvm-ir2vec for each action
+shm       `shmbridge serve --onnx` in another process
+shm_py    `shmbridge serve --python` in another process
+relay     the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
+grpc      the same gRPC from the compiler's own process, by Python in it
+pipe      the same through named pipes, with FlatBuffers; pipe_bitstream and pipe_json with others
+onnx      ONNX Runtime in the compiler
+aot       the model compiled by `shmbridge compile`, in the compiler
+python    the policy itself, a Python function, in the compiler
 
-A round compiles with each; ratios are taken within a round. First, each way's decisions are recorded
-and compared one by one. question_times.c times each question. Needs clang-22, llvm-22-dev, cmake, a
-C++ compiler and `pip install '.[bench]'`. A way that cannot run here is skipped with the reason.
+A round compiles with each; ratios are taken within a round. For `inline`, each way's decisions are
+recorded and compared one by one first, and question_times.c times each question. Needs clang-22,
+llvm-22-dev, cmake, a C++ compiler and `pip install '.[bench]'`. A way that cannot run here is skipped
+with the reason.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -30,18 +36,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import numpy as np
-from llvm_inliner import INLINER, build_plugin, text_bytes
+from llvm_inliner import EXAMPLES, INLINER, build_plugin, text_bytes
 from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
 from run import machine
-from sources import fetch_zstd
+from sources import fetch_lua, fetch_sqlite, fetch_zstd
 
 from shmbridge.logs import TrainingLog
 
@@ -50,20 +58,96 @@ VERSION = 22  # of clang
 
 @dataclass
 class Case:
-    """A policy and the compilation that asks it. The output's name follows each command."""
+    """A policy and the compilations that ask it: commands, which the source and the output follow."""
 
     plain: list[str]
     asking: list[str]
-    model: Path  # ONNX
+    sources: list[Path]
+    ways: str
+    models: dict[str, Path]  # ONNX, by agent; "": the only one
+    function: str = ""  # the same in Python
+    place: Path = INLINER  # of the function
+    original: list[str] = field(default_factory=list)
+    questions: int = 0
+
+    def url(self, scheme: str, suffix: str) -> str:
+        """Of the models in the compiler's process."""
+        files = {name: file.with_suffix(suffix) for name, file in self.models.items()}
+        if "" in files:
+            return f"{scheme}://{files['']}"
+        return f"{scheme}://?" + "&".join(f"agent.{name}={file}" for name, file in files.items())
 
 
-def inliner(folder: Path) -> Case:
+def inliner(folder: Path) -> dict[str, Case]:
     """LLVM's inliner, for zstd."""
     model = folder / "inline.onnx"
     subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
-    plain = [f"clang-{VERSION}", "-Oz", "-c", str(fetch_zstd(folder))]
+    plain = [f"clang-{VERSION}", "-Oz", "-c"]
     plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}"
-    return Case([*plain, "-o"], [*plain, plugin, "-o"], model)
+    ways = "shm shm_py pipe relay grpc onnx aot python"
+    case = Case(plain, [*plain, plugin], [fetch_zstd(folder)], ways, {"": model}, "policy:advise")
+    return {"zstd": case}
+
+
+def allocation(folder: Path, sources: list[Path] | None = None) -> dict[str, Case]:
+    """Registers for Lua, by the textbook's allocator."""
+    place, plain = EXAMPLES / "regalloc", [f"clang-{VERSION}", "-O2", "-w", "-c"]
+    code = f"from run import *; save_onnx(textbook(), Path({str(folder)!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=place)
+    plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build', place)}"
+    models = {name: folder / f"{name}.onnx" for name in ("task", "colour", "split")}
+    ways = "shm_py grpc onnx aot" if sources else "shm_py pipe pipe_json grpc onnx aot"
+    sources = sources or [fetch_lua(folder)]
+    case = Case(plain, [*plain, plugin], sources, ways, models, "policy:start", place)
+    env = {**os.environ, "SHMBRIDGE_URL": case.url("onnx", ".onnx")}
+    for source in sources:
+        words = [*case.asking, "-Rpass-analysis=shmbridge-regalloc", source, "-o", folder / "a.o"]
+        said = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stderr
+        case.questions += sum(map(int, re.findall(r": (\d+) questions", said)))
+    return {"Lua": case}
+
+
+def each_file(folder: Path) -> dict[str, Case]:
+    """The same, file by file."""
+    lua = fetch_lua(folder).parent
+    others = ("onelua.c", "lua.c", "luac.c", "ltests.c")
+    return allocation(folder, sorted(each for each in lua.glob("*.c") if each.name not in others))
+
+
+def poset_rl(folder: Path) -> tuple[list[str], list[str]]:
+    """The commands of POSET-RL, of opt with the plug-in and of the original, and an untrained
+    folder/poset_rl.onnx."""
+    place, model = EXAMPLES / "phase_ordering", folder / "poset_rl.onnx"
+    plugin = build_plugin(VERSION, folder / "build", place)
+    vocabulary, kernels = folder / "ir2vec.json", (EXAMPLES / "regalloc/kernels").glob("*.c")
+    train = [sys.executable, EXAMPLES / "vocabulary.py", "ir", vocabulary, *sorted(kernels)]
+    subprocess.run(train, check=True)
+    code = (
+        f"import poset_rl; poset_rl.Q.untrained().save_onnx({str(model)!r});"
+        f"print(*poset_rl.asking({str(vocabulary)!r}, plugin={str(plugin)!r}))"
+    )
+    words = [sys.executable, "-c", code]
+    said = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True).stdout
+    original = [sys.executable, place / "poset_rl.py", "original", model, vocabulary]
+    return said.split(), [*map(str, original)]
+
+
+def bitcode(source: Path, to: Path) -> Path:
+    """LLVM's IR without any pass, for opt."""
+    clang = f"clang-{VERSION} -w -Oz -Xclang -disable-llvm-passes -emit-llvm -S".split()
+    subprocess.run([*clang, source, "-o", to], check=True)
+    return to
+
+
+def phases(folder: Path) -> dict[str, Case]:
+    """POSET-RL's passes for three programs."""
+    asking, original = poset_rl(folder)
+    plain, model = [f"opt-{VERSION}", "-Oz"], {"": folder / "poset_rl.onnx"}
+    ways, cases = "original shm pipe_bitstream pipe_json grpc onnx aot", {}
+    for name, fetch in (("zstd", fetch_zstd), ("Lua", fetch_lua), ("SQLite", fetch_sqlite)):
+        module = bitcode(fetch(folder), folder / f"{name}.ll")
+        cases[name] = Case(plain, asking, [module], ways, model, original=original, questions=15)
+    return cases
 
 
 @dataclass
@@ -78,6 +162,7 @@ class Way:
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)  # of the compilers
     host_cpu: list[float] = field(default_factory=list)
+    memory: int = 0  # bytes of the largest compiler
     questions: list[dict[str, float]] = field(default_factory=list)  # us, a round each
     decisions: list[Any] = field(default_factory=list)
 
@@ -85,13 +170,13 @@ class Way:
     def output(self) -> Path:
         return self.folder / f"{self.name}.o"
 
-    def compile(self) -> None:
-        """Compiles once, and keeps the times."""
+    def compile(self, jobs: int = 1) -> None:
+        """Compiles each source once, so many at once, and keeps the times."""
         file = self.folder / f"{self.name}.times"
         timer = {"LD_PRELOAD": str(self.folder / "question_times.so"), "QUESTION_TIMES": str(file)}
         before, host_before = cpu_used(resource.RUSAGE_CHILDREN), sum(map(cpu_of, self.hosts))
         start = time.perf_counter()
-        self.run(timer)
+        self.run(timer, jobs)
         self.seconds.append(time.perf_counter() - start)
         self.cpu.append(cpu_used(resource.RUSAGE_CHILDREN) - before)
         self.host_cpu.append(sum(map(cpu_of, self.hosts)) - host_before)
@@ -104,21 +189,33 @@ class Way:
     def decide(self) -> None:
         """Compiles once, through a recorder, and keeps the decisions."""
         log, tap = self.folder / f"{self.name}.log", f"shm://deploy-{os.getpid()}-tap"
-        with running(INLINER, "record", self.url, tap, str(log)):
+        with running(self.case.place, "record", self.url, tap, str(log)):
             self.run({"SHMBRIDGE_URL": tap})
         self.decisions = [
             [value.tobytes() for value in (*record.features.values(), *record.advice.values())]
             for record in TrainingLog(log)
         ]
 
-    def run(self, more: dict[str, str]) -> None:
+    def run(self, more: dict[str, str], jobs: int = 1) -> None:
         env = {k: v for k, v in os.environ.items() if k != "SHMBRIDGE_URL"}
-        env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(INLINER)} if self.url else {}
+        env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.place)} if self.url else {}
         env |= more
         command = self.case.asking if self.url else self.case.plain
-        done = subprocess.run([*command, self.output], env=env, capture_output=True, text=True)
-        if done.returncode or done.stderr:  # a warning: some questions used the compiler's advice
-            raise RuntimeError(f"{self.name}: {done.stderr}")
+        command = self.case.original if self.name == "original" else command
+
+        def one(place: int) -> None:
+            to = self.output.with_suffix(f".{place}.o" if place else ".o")
+            words = [*command, self.case.sources[place], *(["-o"] * (self.name != "original")), to]
+            process = subprocess.Popen(words, env=env, stdout=DEVNULL, stderr=PIPE, text=True)
+            assert process.stderr
+            said = process.stderr.read()
+            _, process.returncode, used = os.wait4(process.pid, 0)
+            if process.returncode or said:  # a warning: some questions had no answer
+                raise RuntimeError(f"{self.name}: {said}")
+            self.memory = max(self.memory, used.ru_maxrss * 1024)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(one, range(len(self.case.sources))))
 
 
 @contextmanager
@@ -148,49 +245,60 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     """Plain, and every way whose model is available."""
     os.environ["SHMBRIDGE_PYTHON"] = str(folder / "embedded-python")
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)  # where the compiler looks for ONNX Runtime
-    library, name = folder / "model.so", f"deploy-{os.getpid()}"
-    remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe?serdes=flatbuffers"
-    model, function = ["--onnx", str(case.model)], "policy:advise"
+    name = f"deploy-{os.getpid()}"
+    remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe"
+    model = ["--onnx", str(case.models[""])] if "" in case.models else ["--python", case.function]
     embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON"]]
+    compiled = [["compile", str(f), "-o", str(f.with_suffix(".so"))] for f in case.models.values()]
     beginnings = {
+        "original": ("", []),
         "shm": (f"shm://{name}", [["serve", name, *model]]),
-        "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", function]]),
-        "pipe": (pipe, [["serve", pipe, *model]]),
+        "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", case.function]]),
         "relay": (f"shm://{name}-relay", [["serve", remote, *model], ["relay", f"shm://{name}-relay", remote]]),
-        "grpc": (remote, [embed]),  # the relay's host
-        "onnx": (f"onnx://{case.model}", []),
-        "aot": (f"aot://{library}", [["compile", str(case.model), "-o", str(library)]]),
-        "python": (f"python://{function}", [embed]),
+        "grpc": (remote, [embed, *([["serve", remote, *model]] * ("relay" not in case.ways))]),
+        "onnx": (case.url("onnx", ".onnx"), []),
+        "aot": (case.url("aot", ".so"), compiled),
+        "python": (f"python://{case.function}", [embed]),
     }  # fmt: skip
+    for way, serdes in (("pipe", "flatbuffers"), ("pipe_bitstream", "bitstream"), ("pipe_json", "json")):  # fmt: skip
+        url = f"{pipe}-{serdes}?serdes={serdes}"
+        beginnings[way] = (url, [["serve", url, *model]])
     build_question_times(folder)
     ways = [Way("plain", "", case, folder)]
-    for way, (url, commands) in beginnings.items():
-        hosts = []
+    for way in case.ways.split():
+        url, commands = beginnings[way]
+        hosts: list[int] = []
         try:
             for command in commands:
                 if command[0] in ("compile", "embed"):
                     subprocess.run([SHMBRIDGE, *command], check=True)
                 else:
-                    hosts.append(stack.enter_context(running(INLINER, *command)))
+                    hosts.append(stack.enter_context(running(case.place, *command)))
             ways.append(Way(way, url, case, folder, hosts))
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"left out: {way}: {error}", file=sys.stderr)
     return ways
 
 
-def measure(folder: Path, case: Case, rounds: int) -> list[Way]:
+def measure(folder: Path, case: Case, rounds: int, jobs: list[int]) -> dict[int, list[Way]]:
+    """By the number of jobs."""
     with ExitStack() as stack:
         ways = start(folder, case, stack)
         for way in ways[1:]:
             try:
-                way.decide()
+                if "relay" in case.ways:
+                    way.decide()
+                else:  # does it work?
+                    way.run({})
             except RuntimeError as error:
                 print(f"left out: {error}", file=sys.stderr)
                 ways.remove(way)
+        found = {n: [replace(w, seconds=[], cpu=[], host_cpu=[]) for w in ways] for n in jobs}
         for i in range(rounds):
-            for way in turns(ways, i):
-                way.compile()
-    return ways
+            for n, its in found.items():
+                for way in turns(its, i):
+                    way.compile(n)
+    return found
 
 
 def figures(ways: list[Way]) -> dict[str, Any]:
@@ -207,10 +315,11 @@ def figures(ways: list[Way]) -> dict[str, Any]:
                 "seconds": way.seconds,
                 "cpu_seconds": way.cpu,
                 "host_cpu_seconds": way.host_cpu,
+                "memory": way.memory,
                 "question_us": way.questions,
                 "us_per_question_over_aot": cost,
                 "decisions": len(way.decisions),
-                "bytes": text_bytes(VERSION, way.output),
+                "bytes": text_bytes(VERSION, way.output) if "-c" in way.case.plain else 0,
             }
         )
     pairs = [
@@ -223,25 +332,47 @@ def figures(ways: list[Way]) -> dict[str, Any]:
     objects = {way.output.read_bytes() for way in asked}
     return {
         "decisions": len(aot.decisions),
+        "questions": aot.case.questions,
         "ways": results,
         "pairs": pairs,
         "different_objects": len(objects),
     }
 
 
+CASES: dict[str, tuple[Callable[[Path], dict[str, Case]], list[int]]] = {
+    "inline": (inliner, [1]),
+    "allocation": (allocation, [1]),
+    "phases": (phases, [1]),
+    "jobs": (each_file, [1, 2, 4, 8]),
+}
+
+
 def main() -> None:
     parser = options(__doc__, rounds=5)
+    parser.add_argument("case", nargs="?", default="inline", choices=CASES)
     given = parser.parse_args()
     if not (shutil.which(f"clang-{VERSION}") and shutil.which(f"llvm-config-{VERSION}")):
         raise SystemExit(
             f"expected clang-{VERSION} and its headers: apt-get install clang-{VERSION} llvm-{VERSION}-dev"
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
+    make, jobs = CASES[given.case]
+    figure = (
+        "cpu_seconds" if given.case == "phases" else "seconds"
+    )  # few questions: CPU is less noisy
+    found = {"machine": machine(), "rounds": given.rounds, "figure": figure}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result = figures(measure(folder, inliner(folder), given.rounds))
-    found = {"machine": machine(), "rounds": given.rounds, **result}
-    report("inline", found, given.json)
+        for program, case in make(folder).items():
+            for n, ways in measure(folder, case, given.rounds, jobs).items():
+                its = figures(ways)
+                if given.case == "inline":
+                    found |= its
+                else:
+                    found.setdefault("columns", {})[program if len(jobs) == 1 else f"{n} jobs"] = (
+                        its
+                    )
+    report(given.case, found, given.json)
 
 
 if __name__ == "__main__":

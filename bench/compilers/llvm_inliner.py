@@ -1,4 +1,4 @@
-"""The plug-in of examples/llvm/inliner, and the size of what a compiler makes."""
+"""Plug-ins of the examples, and the size of what a compiler makes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from pathlib import Path
 
 from program import SHMBRIDGE
 
-INLINER = Path(__file__).parents[2] / "examples" / "llvm" / "inliner"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INLINER = EXAMPLES / "llvm" / "inliner"
 
 
-def build_plugin(version: int, build: Path) -> Path:
+def build_plugin(version: int, build: Path, example: Path = INLINER) -> Path:
     def output(*command: str) -> str:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     llvm = output(f"llvm-config-{version}", "--cmakedir")
     places = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={output(SHMBRIDGE, 'config', '--cmakedir')}"]
-    output("cmake", "-S", str(INLINER), "-B", str(build), *places)
+    output("cmake", "-S", str(example), "-B", str(build), *places)
     output("cmake", "--build", str(build))
-    return build / "shmbridge-inliner.so"
+    return next(build.glob("*.so"))
 
 
 def text_bytes(version: int, compiled: Path) -> int:

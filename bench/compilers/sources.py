@@ -19,6 +19,11 @@ def fetch_sqlite(folder: Path) -> Path:
     return _fetch(folder, "sqlean.py==3.50.4.5", "sqlite/sqlite3.c")
 
 
+def fetch_lua(folder: Path) -> Path:
+    """onelua.c 5.4, which includes the 33 files beside it: 30,000 lines."""
+    return _fetch(folder, "lupa==2.8", "third-party/lua54/onelua.c")
+
+
 def fetch_zopfli(folder: Path) -> Path:
     """One of zopfli's 12 C files, in one folder: 3,400 lines in all."""
     return _fetch(folder, "zopfli==0.4.3", "zopfli/src/zopfli/zopfli_lib.c")

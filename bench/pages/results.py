@@ -18,8 +18,11 @@ from pathlib import Path
 BENCH = Path(__file__).absolute().parents[1]
 RESULTS = BENCH.parent / "docs" / "results"
 FIGURES = {
-    "inline": ["deploy", "--rounds", "3"],
-    "threads": ["in_process"],
+    "inline": ["deploy", "inline", "--rounds", "3"],
+    "phases": ["deploy", "phases", "--rounds", "3"],
+    "allocation": ["deploy", "allocation", "--rounds", "5"],
+    "jobs": ["deploy", "jobs", "--rounds", "3"],
+    "integration": ["integration"],
     "training": ["training"],
     "sweep": ["sweep", "--step", "1000", "--rounds", "4"],
     "compilation": ["compilation", "--jobs", "1,2,4", "--loops", "0"],

@@ -47,15 +47,52 @@ def inline(found: Found) -> list[str]:
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
-def threads(found: Found) -> list[str]:
-    rows = []
-    for kind in ("onnx", "aot"):
-        each = next(e for e in found[kind]["threads"] if e["model"] == "inliner")
-        for way, name in (("bound", "bound features"), ("direct", "called directly")):
-            cells = [short(each["throughput"][str(n)][way]) for n in (1, 2, 4, 8)]
-            rows.append([f"`{kind}`, {name}", *cells])
-    head = ["throughput / one thread", "1 thread", *(f"{n} threads" for n in (2, 4, 8))]
-    return table(head, rows)
+def urls(found: Found) -> list[str]:
+    """The same compilations by URL: a column for each program, or number of jobs."""
+    columns, rows, figure = found["columns"], [], found["figure"]
+    alone = next(iter(columns.values())) if len(columns) == 1 else None
+    for place, way in enumerate(next(iter(columns.values()))["ways"]):
+        cells = [
+            span(per(its["ways"][place][figure], its["ways"][0][figure]))
+            for its in columns.values()
+        ]
+        if alone:
+            plain, aot = alone["ways"][0], alone["ways"][-1]
+            cells.append(span(per(way["cpu_seconds"], plain["cpu_seconds"])))
+            cells.append(f"{way['memory'] / 1e6:.0f} MB")
+            pairs = zip(way["seconds"], aot["seconds"], strict=True)
+            added = [1e6 * (mine - its) / alone["questions"] for mine, its in pairs]
+            cells.append("-" if way is plain else span(added))
+        rows.append([f"`{way['way']}`", *cells])
+    unit = "CPU" if figure == "cpu_seconds" else "time"
+    head = [f"{name}: {unit} / plain" for name in columns]
+    if alone:
+        head += ["compiler's CPU / plain", "its memory", "µs a question over `aot`"]
+    counts = ", ".join(f"{its['questions']} of {name}" for name, its in columns.items())
+    objects = ", ".join(str(its["different_objects"]) for its in columns.values())
+    text = (
+        f"Questions: {counts}. Distinct objects of the URLs: {objects}. {found['rounds']} rounds. "
+    )
+    return [*caption(text + conditions(found)), *table(["", *head], rows)]
+
+
+def integration(found: Found) -> list[str]:
+    """Lines, size and build of the plug-ins."""
+    rows = [
+        [
+            f"`{each['name']}`",
+            each["lines"],
+            each["using"],
+            f"{each['bytes'] / 1000:.0f} kB",
+            f"{each['seconds']:.1f} s",
+        ]
+        for each in found["rows"]
+    ]
+    head = ["plug-in", "lines of code", "that use the library", "built", "CPU to build it"]
+    return [
+        *caption(f"The library itself: {found['library'] / 1000:.0f} kB. {conditions(found)}"),
+        *table(head, rows),
+    ]
 
 
 def training(found: Found) -> list[str]:
@@ -268,7 +305,10 @@ def draw_training(found: Found, path: Path) -> None:
 
 TABLES: dict[str, Callable[[Found], list[str]]] = {
     "inline": inline,
-    "threads": dated(threads),
+    "phases": urls,
+    "allocation": urls,
+    "jobs": urls,
+    "integration": integration,
     "training": training,
     "sweep": dated(sweep),
     "tuned": dated(tuned),
