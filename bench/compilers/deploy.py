@@ -143,7 +143,7 @@ def phases(folder: Path) -> dict[str, Case]:
     """POSET-RL's passes for three programs."""
     asking, original = poset_rl(folder)
     plain, model = [f"opt-{VERSION}", "-Oz"], {"": folder / "poset_rl.onnx"}
-    ways, cases = "original shm pipe_bitstream pipe_json grpc onnx aot", {}
+    ways, cases = "original shm pipe_bitstream grpc onnx aot", {}
     for name, fetch in (("zstd", fetch_zstd), ("Lua", fetch_lua), ("SQLite", fetch_sqlite)):
         module = bitcode(fetch(folder), folder / f"{name}.ll")
         cases[name] = Case(plain, asking, [module], ways, model, original=original, questions=15)
