@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import linecache
 import os
 import traceback
@@ -146,6 +147,25 @@ def error_of(status: int, text: Any) -> ShmbridgeError:
 def raise_status(status: int, text: Any) -> NoReturn:
     """Raises the exception of a non-zero `status`, as error_of."""
     raise error_of(status, text)
+
+
+def refused(error: OSError) -> str:
+    """What helps where a sandbox refuses a system call; "" if that fails for another reason."""
+    sandbox = error.errno in (errno.EPERM, errno.ENOSYS)
+    return "let this process's sandbox (seccomp) allow that call" if sandbox else ""
+
+
+@contextmanager
+def calling(what: str) -> Iterator[None]:
+    """Names the system calls of the block in their errors, which do not. Errors:
+    SystemCallError."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ShmbridgeError):
+            raise
+        remedy = f": {refused(error)}" * bool(refused(error))
+        raise SystemCallError(f"{what}: {error.strerror or error}{remedy}") from error
 
 
 @contextmanager

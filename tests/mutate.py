@@ -6,7 +6,8 @@
 A folder gets mutants in proportion to its lines. The seed is another one in each run, and is
 printed; with --seed a run goes on where an earlier one ended. The tests whose names and words are
 nearest to the changed file run first, and the first failure ends them. It counts if the same test
-fails again, and passes without the change: a busy machine lets a test fail once. Mutants that compile to the same code are not tried.
+fails again, and passes without the change: a busy machine lets a test fail once. Mutants that
+compile to the same code are not tried.
 Needs root, unshare, CMake, Ninja, and the package's test dependencies. Everything happens in a copy
 and an environment below build/mutation: the checkout and the installed package never change.
 """

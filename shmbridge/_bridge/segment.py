@@ -23,7 +23,9 @@ from shmbridge.errors import (
     NotPermittedError,
     ShmbridgeError,
     SystemCallError,
+    calling,
     raise_status,
+    refused,
     undone_by,
 )
 
@@ -277,8 +279,6 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
 _REMEDIES = {
     errno.ENOENT: "create it, or mount a tmpfs there",
     errno.EROFS: "mount it writable",
-    errno.EPERM: "let this process's sandbox (seccomp) allow that call",
-    errno.ENOSYS: "let this process's sandbox (seccomp) allow that call",
     errno.EACCES: "let this user write there",
     errno.ENOMEM: "raise the memory limit of this container or cgroup, or ask for less "
     "(Host(channels=…, request_bytes=…))",
@@ -307,9 +307,10 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
                 remedy = "mount it without huge=always, which rounds each part up to 2 MiB"
             elif free >= needed:
                 remedy = "it has no inode left: remove files, or mount it with a larger nr_inodes"
+        remedy = refused(error) or (remedy and f"{remedy}; {_ELSEWHERE}")
         raise SystemCallError(
             f"cannot create a bridge in {place}: {call}: {error.strerror or error} ({needed} bytes "
-            f"are needed{room}){remedy and f': {remedy}; {_ELSEWHERE}'}"
+            f"are needed{room}){remedy and f': {remedy}'}"
         ) from error
 
 
@@ -392,11 +393,8 @@ def _new_file(name: str) -> tuple[int, str]:
         if not locked and number != errno.EAGAIN:
             os.close(fd)
             _unlink(segment_path(name, session))
-            raise SystemCallError(
-                "cannot lock the bridge's file: let this process's sandbox (seccomp) allow fcntl "
-                "with F_OFD_SETLK and "
-                f"F_OFD_GETLK: {os.strerror(number)}"
-            )
+            with calling("fcntl with F_OFD_SETLK, which locks the bridge's file"):
+                raise OSError(number, os.strerror(number))
         os.close(fd)  # a gc between the two took it for a dead one's
     raise InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
 

@@ -24,14 +24,14 @@ from typing import Any
 from shmbridge._bridge import open_hosts, overview, segment
 from shmbridge._jobs.supervisor import WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._native import ffi
-from shmbridge.errors import NoHostError, ShmbridgeError
+from shmbridge.errors import NoHostError, ShmbridgeError, calling
 
 LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the supervisor to start, on a busy machine
 STOP = 10.0  # seconds for it to end what it watches over, which takes milliseconds
 VERSION = 10.0  # seconds for a compiler to say its version
 MEMORY = 4 << 30  # bytes
-KILLED = "the process that supervises the compiler was killed: see dmesg"
+KILLED = "the process that supervises the compiler has ended: see stderr, or dmesg"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class SupervisedProcess:
         label: str = "",
     ) -> None:
         bridge = _bridge_at(url)
-        self._control, its_control = socket.socketpair()
+        with calling("socketpair"):
+            self._control, its_control = socket.socketpair()
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
         self._read = b""
         self._report: Report | None = None
@@ -248,7 +249,7 @@ def _hand_over(control: socket.socket, bridge: str) -> None:
     with _lock:
         for _ in range(2):  # one that was killed is replaced
             _supervisor = _supervisor or _start()
-            with contextlib.suppress(OSError):
+            with calling("sendmsg"), contextlib.suppress(ConnectionError):
                 socket.send_fds(_supervisor, [bridge.encode() or b" "], [control.fileno()])
                 return
             _supervisor.close()
@@ -257,13 +258,14 @@ def _hand_over(control: socket.socket, bridge: str) -> None:
 
 
 def _start() -> socket.socket:
-    orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with calling("socketpair"):
+        orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
     code = (
         "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._jobs.supervisor import main; "
         "main()"
     )
     place = [str(os.getpid()), str(its_orders.fileno())]
-    with its_orders:
+    with its_orders, calling(f"cannot start {sys.executable}: fork, setsid or execve"):
         process = subprocess.Popen(
             [sys.executable, "-c", code, *sys.path, *place],
             stdin=subprocess.DEVNULL,
@@ -283,8 +285,7 @@ def _start() -> socket.socket:
     if not ready:
         orders.close()
         raise ShmbridgeError(
-            f"{sys.executable} could not start shmbridge._jobs.supervisor, which needs Linux 5.3: "
-            "see stderr"
+            f"{sys.executable} could not start shmbridge._jobs.supervisor: see stderr"
         )
     orders.settimeout(None)
     return orders

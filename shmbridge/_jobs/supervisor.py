@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import segment
+from shmbridge.errors import calling
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
@@ -47,12 +48,13 @@ LIBC = ctypes.CDLL(None)
 def main() -> None:
     """Becomes the supervisor. Arguments: the trainer's process id, and the descriptor of its
     socket."""
-    trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    if os.getppid() == trainer and os.fork() == 0:
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-            serve(orders, life_of(trainer))
+    with calling("the process that starts compilers needs getsockopt and recvmsg"):
+        trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if os.getppid() == trainer and os.fork() == 0:
+            LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                serve(orders, life_of(trainer))
 
 
 def serve(orders: socket.socket, life: int) -> None:
@@ -128,7 +130,8 @@ class Job:
             stack.callback(os.close, life)
             self._watch(compiler.pid, life, errors, started)
         finally:
-            os.kill(compiler.pid, signal.SIGKILL)
+            with calling("kill"):
+                os.kill(compiler.pid, signal.SIGKILL)
             _, status, usage = os.wait4(compiler.pid, 0)
             compiler.returncode = os.waitstatus_to_exitcode(status)
             kill_tagged(self.order["tag"])
@@ -214,7 +217,8 @@ def _make_folder(path: str) -> int:
     """Makes a work folder and locks it, as long as the descriptor is open."""
     os.mkdir(path, 0o700)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(folder, fcntl.LOCK_EX)
+    with calling("flock"):
+        fcntl.flock(folder, fcntl.LOCK_EX)
     return folder
 
 
@@ -239,7 +243,8 @@ def remove_dead_folders(parent: str) -> list[str]:
 
 def new_tag() -> int:
     """The number of a job and its processes, which no other job of this machine has."""
-    hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]  # microseconds
+    with calling("prlimit"):
+        hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]  # microseconds
     return secrets.randbelow(1 << 62 if hard == resource.RLIM_INFINITY else max(1, hard))
 
 

@@ -8,6 +8,7 @@ removed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import select
@@ -28,6 +29,7 @@ from shmbridge.cli import _processes
 from shmbridge.cli._processes import LOOK, reap
 from shmbridge.cli._signals import handle
 from shmbridge.cli._text import ending
+from shmbridge.errors import calling
 
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
 
@@ -77,14 +79,15 @@ def begin(name: str, background: bool) -> Callable[[], None]:
 def end(name: str) -> str | None:
     """Ends the host that was begun at this name; its log. None: there is none, or it has ended.
     ClickException: it cannot be ended from here."""
-    with _socket() as life:
+    with (
+        calling(f"cannot reach the host at {key(name)}: socket, connect or getsockopt (AF_UNIX)"),
+        socket.socket(socket.AF_UNIX) as life,
+    ):
         life.setblocking(False)  # one that does not answer must not hold this command
         try:
             life.connect(_address(name))
         except ConnectionRefusedError:
             return None
-        except OSError as error:
-            raise click.ClickException(f"cannot reach the host at {key(name)}: {error}") from error
         pid, uid, _ = PEER.unpack(life.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
         if uid != os.geteuid() or pid <= 0:
             raise click.ClickException(
@@ -107,16 +110,6 @@ def end(name: str) -> str | None:
 PEER = struct.Struct("3i")  # struct ucred: process, user, group
 
 
-def _socket() -> socket.socket:
-    try:
-        return socket.socket(socket.AF_UNIX)
-    except OSError as error:
-        raise click.ClickException(
-            f"a background host needs a socket (AF_UNIX), which is refused: {error}: serve in the "
-            "foreground, or let the sandbox allow it"
-        ) from error
-
-
 def _address(name: str) -> bytes:
     """Of a user's host. Containers may share a network namespace, and with it these addresses, so
     the bridge's directory tells them apart. An abstract address has at most 107 bytes."""
@@ -129,15 +122,18 @@ def _address(name: str) -> bytes:
 def _listen(name: str) -> None:
     """Makes this process the background host of a name, until it ends. ClickException: another one
     is."""
-    life = _socket()
-    try:
-        life.bind(_address(name))
-    except OSError as error:
-        raise click.ClickException(
-            f"a background host of {key(name)} runs already: choose another name, or end it: "
-            f"shmbridge stop {shlex.quote(key(name))} ({error.strerror})"
-        ) from error
-    life.listen()
+    with calling("--background needs socket, bind and listen (AF_UNIX)"):
+        life = socket.socket(socket.AF_UNIX)
+        try:
+            life.bind(_address(name))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise click.ClickException(
+                f"a background host of {key(name)} runs already: choose another name, or end it: "
+                f"shmbridge stop {shlex.quote(key(name))}"
+            ) from error
+        life.listen()
     os.register_at_fork(after_in_child=life.close)  # a child is not the host
 
 
@@ -195,7 +191,8 @@ def _wait(pid: int, ready: int, log_fd: int, log: Path) -> int:
 
 def _detach(log: int, ready: int) -> None:
     """Detaches from the terminal and closes inherited descriptors."""
-    os.setsid()
+    with calling("setsid"):
+        os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

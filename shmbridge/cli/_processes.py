@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+from shmbridge.errors import calling
+
 # What each way to end a process gets: seconds for the question under way, since the compiler's
 # next one finds no host anyway; for everything else; for the kernel.
 SECONDS = 1.0, 3.0, 3.0
@@ -27,7 +29,7 @@ def end(
         if ended(0):
             return
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
+            with calling("kill"), contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         if ended(seconds):
             return

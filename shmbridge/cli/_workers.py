@@ -25,6 +25,7 @@ from shmbridge.cli import _processes
 from shmbridge.cli._processes import LOOK
 from shmbridge.cli._signals import ENDING, handle
 from shmbridge.cli._text import ending
+from shmbridge.errors import calling
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
@@ -131,7 +132,8 @@ class _Supervisor:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         pid = os.fork()
         if pid == 0:
-            os.setsid()  # the terminal's signals are the supervisor's, which passes them on
+            with calling("setsid"):
+                os.setsid()  # the terminal's signals are the supervisor's, which passes them on
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.pid:
                 os._exit(1)

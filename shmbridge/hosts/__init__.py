@@ -22,7 +22,14 @@ from shmbridge._host.request import Request
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait
-from shmbridge.errors import InUseError, InvalidError, NotPermittedError, raise_status, undone_by
+from shmbridge.errors import (
+    InUseError,
+    InvalidError,
+    NotPermittedError,
+    calling,
+    raise_status,
+    undone_by,
+)
 
 
 class PipePair(NamedTuple):
@@ -205,7 +212,8 @@ def _make(path: Path) -> bool:
         except FileNotFoundError:  # a host that ended just now has removed it
             return _make(path)
     except OSError as error:
-        raise_status(lib.SHMB_SYSTEM, f"cannot make the pipe {path}: {error.strerror}")
+        with calling(f"mkfifo {path}"):
+            raise error
     if not stat.S_ISFIFO(found.st_mode):
         raise InvalidError(f"{path} exists: expected no file, or a named pipe of a dead host")
     if found.st_uid != os.geteuid():

@@ -312,7 +312,7 @@ def test_one_whose_supervisor_is_killed(sh, corpus, in_thread, no_leftovers):
     until(lambda: sum("sleep" in words_of(pid) for pid in marked(no_leftovers)) == 2)
     os.kill(supervisor_of(no_leftovers), signal.SIGKILL)
     outcome = call.result()
-    assert outcome.kind == "ended" and "supervises the compiler was killed" in outcome.stderr
+    assert outcome.kind == "ended" and "supervises the compiler has ended" in outcome.stderr
     until(lambda: not any("sleep" in words_of(pid) for pid in marked(no_leftovers)))
 
 

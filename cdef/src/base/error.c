@@ -38,7 +38,9 @@ shmb_status shmb_fail_errno(struct error *e, const char *what) {
     int number = errno;
     char text[128] = "";
     strerror_r(number, text, sizeof text);
-    return shmb_fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s", what, text);
+    bool refused = number == EPERM || number == ENOSYS;
+    return shmb_fail(e, number == ENOMEM ? SHMB_NO_MEMORY : SHMB_SYSTEM, "%.300s: %s%s", what, text,
+                     refused ? ": let this process's sandbox (seccomp) allow that call" : "");
 }
 
 void shmb_list_name(char *list, size_t room, const char *name) {

@@ -93,7 +93,7 @@ static shmb_status open_both(struct pipe *p, bool *present, struct error *e) {
     if (pipe_open_end(p->path, "in", O_RDONLY, &p->stream.from, e)) return e->status;
     *present = true; /* as far as pipes tell: a host that has died looks like one that opens them */
     bool locked = flock(p->stream.from, LOCK_EX | LOCK_NB) == 0;
-    if (!locked && errno != EWOULDBLOCK) shmb_fail_errno(e, "cannot lock the pipes");
+    if (!locked && errno != EWOULDBLOCK) shmb_fail_errno(e, "cannot lock the pipes by flock");
     else if (!locked)
         shmb_fail(e, SHMB_BUSY,
                   "another runner uses \"%.300s\", which serves one at a time: close it, "

@@ -28,10 +28,9 @@ shmb_pipe_server *shmb_pipe_server_new(int64_t decisions) {
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&server->mutex, &kind);
     server->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (server->bell < 0) shmb_fail_errno(&server->error, "cannot make a bell by eventfd");
     server->events = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (server->bell >= 0) return server;
-    shmb_pipe_server_free(server);
-    return NULL;
+    return server;
 }
 
 void shmb_pipe_server_free(shmb_pipe_server *server) {
@@ -55,9 +54,9 @@ static bool pipe_server_make_room(shmb_pipe_server *server) {
 
 shmb_status shmb_pipe_server_add(shmb_pipe_server *server, const char *path, const char *protocol,
                                  const char *detail, size_t limit, shmb_runner *runner) {
-    if (!server) {
+    if (!server || server->bell < 0) {
         shmb_close(runner);
-        return SHMB_NO_MEMORY;
+        return server ? server->error.status : SHMB_NO_MEMORY;
     }
     struct conversation *c = calloc(1, sizeof *c);
     server->error = (struct error){0};

@@ -18,7 +18,7 @@ from typing import Any
 
 from shmbridge._native import ffi, lib
 from shmbridge.cli._run.child import Child
-from shmbridge.errors import raise_status, undone_by
+from shmbridge.errors import calling, raise_status, undone_by
 
 START = 10.0  # seconds for the pipes to be there
 LOOK_NS = 20_000_000
@@ -101,7 +101,8 @@ class Pipes(Child):
     def _add(self, server: Any, decision: str) -> None:
         base = self.base(decision)
         for suffix in (".in", ".out"):
-            os.mkfifo(base + suffix, 0o600)
+            with calling("mkfifo"):
+                os.mkfifo(base + suffix, 0o600)
         out, text = ffi.new("shmb_runner **"), ffi.new("char[]", os.fsencode(self._label))
         options = ffi.new("shmb_options *", {"size": ffi.sizeof("shmb_options"), "label": text})
         lib.shmb_open(self._url.encode(), options, out)  # one that fails says so at every question
