@@ -100,7 +100,10 @@ class _Supervisor:
         while count > 0:
             if select.select([self._ready], [], [], LOOK)[0]:
                 count -= len(os.read(self._ready, lib.MAX_WORKERS))
-            elif os.waitid(os.P_ALL, 0, ENDED | os.WNOHANG):
+                continue
+            with calling("waitid"):
+                ended = os.waitid(os.P_ALL, 0, ENDED | os.WNOHANG)
+            if ended:
                 number, _, status = self._reap()
                 if status < 0:
                     click.echo(f"Error: worker {number} ended early: {ending(status)}", err=True)
@@ -149,7 +152,8 @@ class _Supervisor:
 
     def _reap(self) -> tuple[int, float, int]:
         """Once a worker has ended, its number, the seconds that it lived, and its exit status."""
-        ended = os.waitid(os.P_ALL, 0, ENDED)
+        with calling("waitid"):
+            ended = os.waitid(os.P_ALL, 0, ENDED)
         assert ended  # not with WNOHANG
         number, began = self._workers.pop(ended.si_pid)  # first: a signal may come between both
         status = os.waitstatus_to_exitcode(os.waitpid(ended.si_pid, 0)[1])

@@ -42,7 +42,7 @@ PIPE = {"eventfd", "flock", "mkfifo"}
 NEEDS = {  # each command, and the calls without which it does less than it was asked to
     "run": BRIDGE,
     "run --pipes": BRIDGE | PIPE,
-    "serve --background": BRIDGE | {"bind", "listen", "setsid", "socket"},
+    "serve --background": BRIDGE | {"bind", "listen", "setsid", "socket", "waitid"},
     "serve --background pipe://": BRIDGE | PIPE | {"bind", "listen", "setsid", "socket"},
     "stop": {"getsockopt", "kill", "socket"},
     "train": {"flock", "getsockopt", "kill", "prlimit", "setsid"}
