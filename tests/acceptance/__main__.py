@@ -4,9 +4,9 @@
 Two projects from PyPI, zopfli (C, make -j) and marisa-trie (C++, ninja), are built in every way of
 asking and every condition. A build must succeed within a bounded multiple of the plain build's
 time, leave nothing behind and print at most one line. Its objects must follow the advice, or be the
-plain compiler's if there is no usable advice.
+plain compiler's if there is no usable advice. Then come faults of the past, each on one file.
 
---only  the cells whose name contains this text, e.g. "connect" or "hanging"
+--only  the cells and faults whose name contains this text, e.g. "connect" or "hanging"
 --quick three cells with the C project only, in half a minute
 
 Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install 'shmbridge[bench]'`.
@@ -31,6 +31,7 @@ from pathlib import Path
 from statistics import median
 
 import policies
+from faults import ROWS, check_fault
 
 HERE = Path(__file__).absolute().parent
 BENCH = HERE.parents[1] / "bench"
@@ -471,6 +472,9 @@ def main() -> int:
             raise SystemExit(f"expected {tool}: apt-get install clang-22 make ninja-build cmake")
     with tempfile.TemporaryDirectory(prefix="acceptance-") as name:
         failed = check_all(chosen, Path(name), options.quick) if chosen else 0
+        for row in () if options.quick else ROWS:
+            if options.only in row.what:
+                failed += not check_fault(row, Path(name, f"fault-{row.number}"), SHMBRIDGE)
     return bool(failed)
 
 

@@ -29,6 +29,11 @@ def healthy(request: Mapping[str, Any]) -> Any:
     return float(max(0, 1_000_000 - int(request["li_size"][0])))
 
 
+def never(request: Mapping[str, Any]) -> Any:
+    """Inlines nothing."""
+    return 0
+
+
 def raising(request: Mapping[str, Any]) -> Any:
     raise ValueError("no idea")
 
