@@ -22,7 +22,8 @@ static int at(const int *p, unsigned i, unsigned end) { if (i >= end) bad(); ret
 int one(const int *p, unsigned n) { return at(p, n & 7, (n & 7) + 1) + at(p, n & 3, (n & 3) + 1); }
 """
 OLD = """#!/bin/sh
-case "$*" in *-mllvm*) echo "Unknown command line argument '-enable-ml-inliner=release'" >&2; exit 1;; esac
+say="Unknown command line argument '-enable-ml-inliner=release'"
+case "$*" in *-mllvm*) echo "$say" >&2; exit 1;; esac
 exec clang-22 "$@"
 """
 MODEL = """
