@@ -29,7 +29,6 @@ from shmbridge.errors import NoHostError, ShmbridgeError, calling
 LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the supervisor to start, on a busy machine
 STOP = 10.0  # seconds for it to end what it watches over, which takes milliseconds
-VERSION = 10.0  # seconds for a compiler to say its version
 MEMORY = 4 << 30  # bytes
 KILLED = "the process that supervises the compiler has ended: see stderr, or dmesg"
 
@@ -217,11 +216,6 @@ def run(command: Sequence[str], **options: Any) -> tuple[Report, bytes]:
     with SupervisedProcess(command, stdout=True, **options) as job:
         report = job.wait()
         return report, job.output.read_bytes() if job.output.exists() else b""
-
-
-def version_of(compiler: str) -> tuple[Report, bytes]:
-    """As `run`: what a compiler says of its version."""
-    return run([compiler, "--version"], seconds=VERSION)
 
 
 def new_folder() -> Path:

@@ -20,9 +20,9 @@ from shmbridge._runner.urls import with_options
 from shmbridge._urls.plugins import split_place
 from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._run import compiler_command
-from shmbridge.cli._run.child import FORWARDED
 from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import Policy, load_policy
+from shmbridge.cli._signals import ENDING
 from shmbridge.cli._text import one_line
 from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
 
@@ -335,7 +335,7 @@ def run(options: Options) -> None:
         click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
         raise SystemExit(127)
     beware_of_cache(options.words)
-    for number in FORWARDED:  # until there is a compiler, they end this process at once
+    for number in ENDING:  # until there is a compiler, they end this process at once
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     raise SystemExit(lib.shmb_end_as(Compilation(options).run()))

@@ -27,6 +27,7 @@ from shmbridge.training.scores import Score
 # time is over
 CONNECT = 1e6
 SECONDS = 60.0
+VERSION = 10.0  # seconds for a compiler to say its version
 PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
 
 
@@ -185,7 +186,7 @@ class Task:
         with self._lock:
             if not self._version:
                 program = str(shutil.which(self.words[0]))
-                report, printed = supervised.version_of(program)
+                report, printed = supervised.run([program, "--version"], seconds=VERSION)
                 changed = os.stat(program).st_mtime_ns
                 self._version = f"{program} {changed} {report.status} {printed!r}"
         said = [self._version, *self.words, *module.flags, str(module.folder), *sorted(self.scores)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.environments import ENDLESS, Corridor, Masked, Patient, Plain, Spoken, Tag
+from support.environments import Corridor, Masked, Patient, Plain, Spoken, Tag
 
 from shmbridge import (
     ClosedError,
@@ -275,28 +275,6 @@ def test_actions_are_numbers_arrays_or_several_fields(name, in_thread, kind):
         first, second, third = tiling.result()
         assert first.tolist() == [0.5, 1.5] and third == 7
         assert (second["tile"], second["unroll"]) == (4, 2)
-
-
-@pytest.mark.parametrize("asking", [True, False], ids=["while it asks", "while it computes"])
-def test_a_killed_compiler_truncates_and_the_next_one_begins(name, python, walk, asking):
-    computes = "step(self, action): import time; print('in', flush=True); time.sleep(60);"
-    code = ENDLESS if asking else ENDLESS.replace("step(self, action): ", computes)
-    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
-        victim = python(code, name)
-        env.reset()
-        if asking:
-            env.step(3)
-            victim.kill()
-            victim.wait()
-        else:
-            env.send(3)
-            victim.line()
-            victim.kill()
-        observation, reward, done, truncated, info = env.step(4) if asking else env.receive()
-        assert (reward, done, truncated) == (0, False, True) and "died" in info["error"]
-        assert observation["cell"][0] == (3 if asking else 0)
-        walk(Corridor())
-        assert env.reset()[0]["cell"][0] == 1
 
 
 def test_closing_the_trainer_leaves_the_compiler_its_heuristic(name, walk):

@@ -13,11 +13,11 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from shmbridge.cli._processes import reap
+from shmbridge.cli._signals import handle
 from shmbridge.cli._text import ending, one_line
 from shmbridge.errors import DeadlineError, ShmbridgeError
 
 GRACE = 0.5  # seconds for it to end
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # by the run, to the compiler
 
 
 class Child:
@@ -91,8 +91,7 @@ def _be(
     os.dup2(2, 1)
 
     def works(said: str) -> None:
-        for number in FORWARDED:  # the run's concern: the compiler may still want advice
-            signal.signal(number, signal.SIG_IGN)
+        handle(signal.SIG_IGN)  # signals are the run's concern: the compiler may still want advice
         ready.send(("", said))
 
     try:
