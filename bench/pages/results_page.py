@@ -165,27 +165,47 @@ def bar(panel: Any, y: int, value: float, colour: str, text: str, end: float) ->
 
 
 def tuned(found: Found) -> list[str]:
-    """Programs that shmbridge tune made smaller."""
-    rows, gains = [], []
-    for name, its in found["programs"].items():
-        before = its["search"]["before"]
-        gain, chance = (its[way]["after"] / before - 1 for way in ("search", "random"))
-        gains.append(gain)
-        minutes = (its["search"]["cpu"] / 60, its["random"]["cpu"] / 60)
+    """Programs that shmbridge tune made smaller, with two budgets."""
+    once, thrice = (found["programs"][times] for times in ("1", "3"))
+    rows, means = [], dict[str, list[float]]()
+    for name, its in once.items():
+        search = its["search"]
+        ways = [search, its.get("random"), thrice.get(name, {}).get("search"), its["old"]]
+        gains = [way["after"] / search["before"] - 1 if way else None for way in ways]
+        linked = its.get("linked") and its["linked"]["after"] / its["linked"]["before"] - 1
+        means.setdefault("held out" if its["held_out"] else "not held out", []).append(gains[0])
+        if gains[2] is not None:
+            means.setdefault("with three times as many compilations", []).append(gains[2])
+        cut = "\\*" if its["budget"] < its["functions"] // 2 else ""
         rows.append(
-            [name, its["sources"], its["decisions"], f"{before:.0f}", change(gain), change(chance)]
-            + [its["search"]["compilations"], *(f"{each:.1f}" for each in minutes)]
-            + ["yes" if its[what] else "**no**" for what in ("tested", "identical")]
+            [name + cut, its["functions"], f"{search['before']:.0f}"]
+            + ["-" if gain is None else change(gain) for gain in (gains[0], linked, *gains[1:])]
+            + [f"{search['compilations']:.0f}", f"{search['cpu'] / 60:.1f}"]
+            + ["yes" if search[what] else "**no**" for what in ("tested", "identical")]
         )
-    mean = statistics.mean(gains) if gains else 0.0
-    verdict = "met" if mean <= found["target"] else "not met"
-    head = ["program", "sources", "decisions", "bytes of `.text`", "`tune`", "random"]
-    head += ["compilations", "CPU min", "of random", "tests pass", "same bytes twice"]
-    missing = f" Not finished: {', '.join(found['unfinished'])}." if found["unfinished"] else ""
+    head = ["program", "functions", "bytes with `-Oz`", "`tune`", "linked", "random", "three times"]
+    head += ["0.2.0", "compilations", "CPU min", "tests pass", "same bytes twice"]
+    said = (f"{what} {change(statistics.mean(each))} ({len(each)})" for what, each in means.items())
     return [
-        *caption(f"Mean: {change(mean)}; target {found['target']:+.0%}: {verdict}.{missing}"),
+        *caption(f"Mean: {', '.join(said)}."),
         *table(head, rows),
+        *_executed(once),
     ]
+
+
+def _executed(programs: Found) -> list[str]:
+    """What tuning by executed instructions gained, with the range of five runs."""
+    rows = []
+    for name, its in programs.items():
+        if found := its.get("run"):
+            plain, tuned = (
+                [f"{value / 1e6:.3f}" for value in found[w]] for w in ("plain", "tuned")
+            )
+            gain = statistics.median(found["tuned"]) / statistics.median(found["plain"]) - 1
+            spans = [f"{min(each)} to {max(each)}" for each in (plain, tuned)]
+            rows.append([name, *spans, change(gain), f"{found['compilations']:.0f}"])
+    head = ["program", "million instructions", "tuned", "change", "compilations"]
+    return ["", *table(head, rows)] if rows else []
 
 
 def learned(found: Found) -> list[str]:
