@@ -100,16 +100,3 @@ class Tag(Environment):
             return None
         self.next_agent(self.order[len(self.log)])
         return {"turn": len(self.log)}
-
-
-# A compiler that drives for ever, given a URL; `step` may be replaced.
-ENDLESS = """
-import sys, numpy, shmbridge
-from shmbridge.rl import Agent, Environment, drive
-
-class Endless(Environment):
-    def reset(self): return {"cell": numpy.zeros(5, "f4")}
-    def step(self, action): return {"cell": numpy.full(5, action.index, "f4")}
-
-drive(Endless(), Agent(shmbridge.connect(sys.argv[1], connect_timeout=20)))
-"""
