@@ -29,7 +29,7 @@ static void serve_shm(uint32_t channels, const char *wait) {
         int64_t features[FEATURES];
         CHECK(m->count == FEATURES);
         for (int i = 0; i < FEATURES; i++) features[i] = *(const int64_t *)m->tensors[i].data;
-        shmb_host_reply_i64(b.host, key, false, advise(features));
+        reply_i64(b.host, key, false, advise(features));
     }
     bridge_close(&b);
 }

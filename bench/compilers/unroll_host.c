@@ -22,6 +22,6 @@ int main(void) {
         if (key < 0) continue;
         shmb_tensor output = {.data = &count};
         run(NULL, shmb_host_message(b.host, key)->tensors, &output);
-        shmb_host_reply_i64(b.host, key, false, count);
+        reply_i64(b.host, key, false, count);
     }
 }

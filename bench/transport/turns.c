@@ -21,7 +21,7 @@ static void message(size_t bytes) {
     int64_t key = shmb_host_receive(b.host, 0);
     CHECK(key >= 0 &&
           shmb_host_message(b.host, key)->tensors[0].size == (int64_t)(bytes / sizeof(float)));
-    CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_OK);
+    CHECK(reply_i64(b.host, key, false, 1) == SHMB_OK);
     CHECK_STATUS(r, shmb_runner_continue(r), SHMB_OK);
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
@@ -104,7 +103,6 @@ class Host(Receiving):
             ) from None
         super().__init__()  # close() needs it, which an interrupt may call from here on
         # One reply of several fields at a time; a signal handler may reply too.
-        self._building = threading.RLock()
         share = wait_code(chosen.wait), self._worker, self._workers, self._private
         self.name, self._h, self._inode = segment.create(self.name, plan, *share)
         self._url = f"shm://{self.name}"

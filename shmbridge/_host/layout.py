@@ -78,7 +78,6 @@ class Receiver(Protocol):
     _memory: Any  # the segment
     _plan: Any  # its shmb_plan
     _advice: dict[str, TensorSpec] | None  # what every reply must hold
-    _building: Any  # a lock, held while a reply of several fields is made
     _closed: bool
 
     # The runner asked for what its advice is not.

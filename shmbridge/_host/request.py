@@ -242,7 +242,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         return False
 
     def _reply_fields(self, fields: list[tensor.Field]) -> bool:
-        host, h, key = self._host, self._h, self._key
+        h, key = self._h, self._key
         try:
             fields = self._fit(fields)
         except (MismatchError, TooLargeError) as error:
@@ -255,20 +255,10 @@ class Request(_fastpath.Question, Mapping[str, Any]):
                 fields = [tensor.as_asked(fields[0], want, "the runner")]
             except (MismatchError, InexactError) as error:
                 return self._fail(error.status, str(error)) and self._not_as_asked(error)
-        with host._building:
-            self._check_open()
-            status = lib.shmb_host_reply_begin(h, key)
-            if not status:
-                try:
-                    for field in fields:
-                        tensor.write_field(lambda *a: lib.shmb_host_reply_add(h, key, *a), field)
-                except BaseException as error:
-                    self._fail(lib.SHMB_MODEL, error_text(error))
-                    raise
-            keep = self._finish()
-            if status and not keep:
-                lib.shmb_host_release(h, key)
-            return self._sent(status or lib.shmb_host_reply_send(h, key, keep), keep)
+        tensors, _behind = tensor.as_tensors(fields)
+        self._check_open()
+        keep = self._finish()
+        return self._sent(lib.shmb_host_reply(h, key, keep, tensors, len(fields)), keep)
 
     def _fit(self, fields: list[tensor.Field]) -> list[tensor.Field]:
         """Checks the fields against the host's advice specs, and converts them to those dtypes

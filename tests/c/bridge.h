@@ -185,19 +185,26 @@ static inline int64_t bridge_receive(struct bridge *b) {
     return -1;
 }
 
+/* Answers with one number. */
+static inline shmb_status reply_number(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype,
+                                       const void *value) {
+    shmb_tensor t = {.name = "advice", .dtype = dtype, .size = 1, .data = value};
+    return shmb_host_reply(h, key, keep, &t, 1);
+}
+
+static inline shmb_status reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
+    return reply_number(h, key, keep, SHMB_INT64, &value);
+}
+
+static inline shmb_status reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
+    return reply_number(h, key, keep, SHMB_FLOAT64, &value);
+}
+
 /* Sends every feature of a request back as advice, under its own name. */
 static inline void bridge_echo(struct bridge *b, int64_t key, bool keep) {
     const shmb_message *m = shmb_host_message(b->host, key);
-    CHECK(m && shmb_host_reply_begin(b->host, key) == SHMB_OK);
-    for (int64_t i = 0; i < m->count; i++) {
-        const shmb_tensor *t = &m->tensors[i];
-        int64_t *offsets = NULL;
-        void *to = shmb_host_reply_add(b->host, key, t->name, t->dtype, t->kind, t->rank, t->dims,
-                                       &offsets);
-        if (t->offsets) memcpy(offsets, t->offsets, (size_t)(t->dims[0] + 1) * sizeof *offsets);
-        if (t->size) memcpy(to, t->data, (size_t)t->size * shmb_dtype_size(t->dtype));
-    }
-    shmb_host_reply_send(b->host, key, keep);
+    CHECK(m);
+    shmb_host_reply(b->host, key, keep, m->tensors, m->count);
 }
 
 /* Serves until closed: advice = the first feature's first element plus one, whatever its dtype; all
@@ -206,13 +213,11 @@ static inline void bridge_answer(struct bridge *b, int64_t key) {
     const shmb_message *m = shmb_host_message(b->host, key);
     const shmb_tensor *t = m && m->count ? &m->tensors[0] : NULL;
     if (t && strcmp(t->name, "echo") == 0) bridge_echo(b, key, false);
-    else if (!t || t->size < 1) shmb_host_reply_i64(b->host, key, false, 0);
+    else if (!t || t->size < 1) reply_i64(b->host, key, false, 0);
     else if (t->dtype == SHMB_FLOAT32)
-        shmb_host_reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
-    else if (t->dtype == SHMB_INT64)
-        shmb_host_reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
-    else if (t->dtype == SHMB_INT32)
-        shmb_host_reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
+        reply_f64(b->host, key, false, (double)*(const float *)t->data + 1);
+    else if (t->dtype == SHMB_INT64) reply_i64(b->host, key, false, *(const int64_t *)t->data + 1);
+    else if (t->dtype == SHMB_INT32) reply_i64(b->host, key, false, *(const int32_t *)t->data + 1);
     else shmb_host_reply_error(b->host, key, false, SHMB_MODEL, "unknown dtype", 13);
 }
 

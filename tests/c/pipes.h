@@ -176,17 +176,25 @@ static inline int64_t compilers_receive(struct compilers *s, int milliseconds) {
     return -1;
 }
 
+static inline shmb_status reply_bytes(shmb_host *h, int64_t key, int64_t size, const void *bytes) {
+    shmb_tensor t = {.name = "advice",
+                     .dtype = SHMB_UINT8,
+                     .rank = 1,
+                     .size = size,
+                     .dims = &size,
+                     .data = bytes};
+    return shmb_host_reply(h, key, false, &t, 1);
+}
+
 /* Answers a question with its own bytes and one more. */
 static inline void compilers_answer(struct compilers *s, int64_t key) {
     const shmb_message *m = shmb_host_message(s->bridge.host, key);
     CHECK(m && m->count == 1 && m->tensors[0].dtype == SHMB_UINT8);
     int64_t size = m->tensors[0].size + 1;
-    CHECK(shmb_host_reply_begin(s->bridge.host, key) == SHMB_OK);
-    char *to =
-        shmb_host_reply_add(s->bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
-    memcpy(to, m->tensors[0].data, (size_t)size - 1);
-    to[size - 1] = '!';
-    CHECK(shmb_host_reply_send(s->bridge.host, key, false) == SHMB_OK);
+    char bytes[size];
+    memcpy(bytes, m->tensors[0].data, (size_t)size - 1);
+    bytes[size - 1] = '!';
+    CHECK(reply_bytes(s->bridge.host, key, size, bytes) == SHMB_OK);
     shmb_pipe_server_flush(s->server);
 }
 

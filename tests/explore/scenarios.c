@@ -61,13 +61,12 @@ static void check_order(int number) {
 }
 
 static void reply(shmb_host *h, int64_t key, bool keep, int number) {
-    shmb_status status;
-    if (number % 2) {
-        int32_t values[16];
-        for (int i = 0; i < 16; i++) values[i] = number + 1;
-        shmb_tensor t = {"advice", SHMB_INT32, SHMB_TENSOR, 1, 16, &(int64_t){16}, NULL, values};
-        status = shmb_host_reply(h, key, keep, &t, 1);
-    } else status = shmb_host_reply_i64(h, key, keep, number + 1);
+    int32_t values[16];
+    int64_t one = number + 1, sizes[1] = {16};
+    for (int i = 0; i < 16; i++) values[i] = number + 1;
+    shmb_tensor many = {"advice", SHMB_INT32, SHMB_TENSOR, 1, 16, sizes, NULL, values},
+                alone = {"advice", SHMB_INT64, SHMB_TENSOR, 0, 1, NULL, NULL, &one};
+    shmb_status status = shmb_host_reply(h, key, keep, number % 2 ? &many : &alone, 1);
     explore_note("replied to %d: %d", number, (int)status);
     expect(!status || (status == SHMB_RUNNER_GONE && scenario->mortal));
     if (!status) world.shared[REPLIED] = number;

@@ -121,19 +121,29 @@ static void read_tensor(const shmb_tensor *t, const uint8_t *base, size_t bytes)
 
 static void reply(int64_t key, uint8_t how) {
     bool keep = how & 0x80;
-    int64_t dims[MAX_DIMS] = {how & 3, how & 7, 1};
+    int64_t dims[MAX_DIMS] = {how & 3, how & 7, 1}, values[32] = {0};
+    shmb_tensor a = {.name = how & 8 ? "a" : "b",
+                     .dtype = SHMB_INT32,
+                     .rank = how >> 6,
+                     .size = 1,
+                     .dims = dims,
+                     .data = values},
+                c = {.name = "c",
+                     .dtype = SHMB_UINT8,
+                     .kind = SHMB_STRING,
+                     .rank = 1,
+                     .size = *dims,
+                     .dims = dims,
+                     .data = values};
     switch (how % 5) {
-    case 0: shmb_host_reply_i64(b.host, key, keep, edge()); break;
-    case 1: shmb_host_reply_f64(b.host, key, keep, (double)edge() / 2); break;
+    case 0: reply_i64(b.host, key, keep, edge()); break;
+    case 1: reply_f64(b.host, key, keep, (double)edge() / 2); break;
     case 2:
         shmb_host_reply_error(b.host, key, keep, SHMB_MODEL, (const char *)raw.base, next(1));
         break;
     case 3:
-        if (shmb_host_reply_begin(b.host, key)) break;
-        shmb_host_reply_add(b.host, key, how & 8 ? "a" : "b", SHMB_INT32, SHMB_TENSOR, how >> 6,
-                            dims, NULL);
-        shmb_host_reply_add(b.host, key, "c", SHMB_UINT8, SHMB_STRING, 1, dims, NULL);
-        shmb_host_reply_send(b.host, key, keep);
+        for (int i = 0; i < how >> 6; i++) a.size *= dims[i];
+        shmb_host_reply(b.host, key, keep, (shmb_tensor[]){a, c}, 2);
         break;
     default: shmb_host_release(b.host, key);
     }
@@ -182,7 +192,7 @@ static void fuzz_runner_side(void) {
         }
     }
     for (int i = 0; i < KEYS; i++) {
-        shmb_host_reply_i64(b.host, keys[i], false, 0);
+        reply_i64(b.host, keys[i], false, 0);
         shmb_host_release(b.host, keys[i]);
     }
 }

@@ -27,8 +27,6 @@ from shmbridge import (
     ShmbridgeError,
     connect,
 )
-from shmbridge._native import ffi, lib
-from shmbridge._values import tensor
 
 CONTROLS = "\x1b[2J\n\r\t\x00\x07\x7f\x9b31m"
 
@@ -209,29 +207,6 @@ def test_a_list_cannot_be_read_once_its_runner_has_gone(host, in_thread):
         stale["rows"]
     assert not stale.reply(1)
     assert fresh.reply(1) and asking.result() == 1
-
-
-def test_a_second_reply_on_a_channel_does_not_spoil_one_that_is_being_built(host, in_thread):
-    def ask():
-        with connect(host.url, deadline=0.05) as runner:
-            with pytest.raises(DeadlineError):
-                runner.evaluate({"x": 1})
-            runner.set_deadline(None)
-            return runner.evaluate({"x": 2})
-
-    asking = in_thread(ask)
-    late, current = host.receive(5), host.receive(5)
-    with host._building:  # as another thread would be
-        assert lib.shmb_host_reply_begin(host._h, current._key) == 0
-        assert lib.shmb_host_reply(host._h, late._key, False, ffi.NULL, 0) == lib.SHMB_INVALID
-        tensor.write_field(
-            lambda *a: lib.shmb_host_reply_add(host._h, current._key, *a),
-            tensor.as_field("advice", np.arange(3)),
-        )
-        assert lib.shmb_host_reply_send(host._h, current._key, False) == 0
-    current._open = False
-    late.reply(7)
-    assert asking.result().tolist() == [0, 1, 2]
 
 
 # ---- Other threads ----

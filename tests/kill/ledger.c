@@ -153,7 +153,7 @@ static void receive(struct bridge *b, int64_t key) {
     bool stays = kept.key == key;
     if (is_error(i)) shmb_host_reply_error(b->host, key, stays, SHMB_MODEL, "it fails", 8);
     else if (is_echo(i)) bridge_echo(b, key, stays);
-    else shmb_host_reply_i64(b->host, key, stays, i + 1);
+    else reply_i64(b->host, key, stays, i + 1);
 }
 
 /* Returns the host's process once it serves; 0: it died before. */

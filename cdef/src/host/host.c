@@ -413,47 +413,6 @@ void shmb_host_wake_runner(shmb_host *h, int64_t key) {
     if (c && !h->segment.inherited.forked) shmb_channel_wake(c);
 }
 
-/* A number of 8 bytes. */
-static shmb_status reply_number(shmb_host *h, int64_t key, bool keep, shmb_dtype dtype,
-                                const void *value) {
-    struct channel *c = host_enter(h, key);
-    if (!c) return refused(h);
-    shmb_dtype want = shmb_channel_want(c, key);
-    if (want == SHMB_ANY || want == dtype)
-        return leave(c, shmb_channel_reply_scalar(c, key, keep, dtype, value));
-    shmb_tensor t = {.name = "advice", .dtype = dtype, .size = 1, .data = value};
-    return leave(c, shmb_channel_reply(c, key, keep, &t, 1));
-}
-
-shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value) {
-    return reply_number(h, key, keep, SHMB_INT64, &value);
-}
-
-shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value) {
-    return reply_number(h, key, keep, SHMB_FLOAT64, &value);
-}
-
-shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key) {
-    struct channel *c = host_enter(h, key);
-    return c ? leave(c, shmb_channel_reply_begin(c, key)) : refused(h);
-}
-
-void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
-                          shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets) {
-    struct channel *c = host_enter(h, key);
-    if (!c) return NULL;
-    void *at = c->building == key
-                   ? shmb_builder_add(&c->reply, name, dtype, kind, rank, dims, offsets)
-                   : NULL;
-    pthread_mutex_unlock(&c->mutex);
-    return at;
-}
-
-shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep) {
-    struct channel *c = host_enter(h, key);
-    return c ? leave(c, shmb_channel_reply_send(c, key, keep)) : refused(h);
-}
-
 shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
                                   const char *text, size_t bytes) {
     struct channel *c = host_enter(h, key);

@@ -103,14 +103,10 @@ int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, in
  * are what the runner says of itself. False when another has the channel by now. */
 bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid, char *label);
 
-/* Replies to a key. keep: views of the slot live on, so it does not go back until
- * shmb_host_release. Errors: RUNNER_GONE (key is stale), INEXACT (both sides get it), CORRUPT,
- * FORKED, CLOSED. */
-shmb_status shmb_host_reply_i64(shmb_host *h, int64_t key, bool keep, int64_t value);
-shmb_status shmb_host_reply_f64(shmb_host *h, int64_t key, bool keep, double value);
-/* The same with tensors that the caller has; one alone is converted to what the runner wants.
- * Errors: also INVALID (no message, or another reply is being built), TOO_LARGE (both sides get
- * it). */
+/* Replies to a key with copies of fields of any kind; one tensor alone is converted to what the
+ * runner wants. keep: views of the slot live on, so it does not go back until shmb_host_release.
+ * Errors: RUNNER_GONE (key is stale), INEXACT, INVALID (no message), TOO_LARGE (the runner gets
+ * these three, too), CORRUPT, FORKED, CLOSED. */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
                             int64_t count);
 /* The same without waking the runner, for who answers several: wake each after the last reply, or
@@ -118,12 +114,6 @@ shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_ten
 shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
                                     int64_t count);
 void shmb_host_wake_runner(shmb_host *h, int64_t key);
-/* A reply in steps, for lists too: begin, add each (as shmb_feature: returns where to write;
- * offsets of lists via *offsets), send. */
-shmb_status shmb_host_reply_begin(shmb_host *h, int64_t key);
-void *shmb_host_reply_add(shmb_host *h, int64_t key, const char *name, shmb_dtype dtype,
-                          shmb_kind kind, int32_t rank, const int64_t *dims, int64_t **offsets);
-shmb_status shmb_host_reply_send(shmb_host *h, int64_t key, bool keep);
 shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
                                   const char *text, size_t bytes);
 /* The last view of a kept slot has died. */

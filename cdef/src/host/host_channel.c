@@ -21,7 +21,6 @@ void shmb_channel_init(struct channel *c, struct segment *segment, uint32_t inde
     c->out.lane = shmb_segment_lane(segment, index, REPLY);
     c->reply.error = &c->reply_error;
     c->reply.room_option = "advice_bytes";
-    c->building = -1;
     for (int i = 0; i < MAX_SLOTS; i++) c->requests[i].key = -1;
 }
 
@@ -60,7 +59,7 @@ static void reset(struct channel *c, uint32_t generation) {
 
 void shmb_channel_follow_claim(struct channel *c) {
     uint64_t claim = load_acquire(&c->runner->claim);
-    if (claim == c->seen || c->building >= 0) return;
+    if (claim == c->seen) return;
     c->seen = claim;
     shmb_channel_retire(c);
     if ((claim & 0xff) == CLAIMED) reset(c, (uint32_t)(claim >> 8));
@@ -172,10 +171,6 @@ int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index,
     return bytes;
 }
 
-shmb_dtype shmb_channel_want(const struct channel *c, int64_t key) {
-    return c->requests[key_slot(key)].message.want;
-}
-
 /* ---- Reply ---- */
 
 void shmb_channel_release(struct channel *c, int64_t key) {
@@ -212,18 +207,8 @@ static void sent(struct channel *c) {
     if (!c->unwoken) shmb_channel_wake(c);
 }
 
-/* The slot in which this key's reply was being built is free again; other replies could not take it
- * meanwhile. */
-static bool end_building(struct channel *c, int64_t key) {
-    if (c->building != key) return false;
-    c->building = -1;
-    c->out.free |= 1u << c->reply_slot;
-    return true;
-}
-
 shmb_status shmb_channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
                                      const char *text, size_t bytes) {
-    end_building(c, key);
     shmb_status stale = check_open(c, key, keep);
     if (stale) return stale;
     struct envelope e = close_request(c, key, keep);
@@ -262,20 +247,13 @@ static int reply_slot(struct channel *c, int64_t key, bool keep) {
 }
 
 /* The slot for the reply to a request that is open; -1: none, and c->error says why. */
-static inline __attribute__((always_inline)) int start_reply(struct channel *c, int64_t key,
-                                                             bool keep) {
+static inline int start_reply(struct channel *c, int64_t key, bool keep) {
     c->error.status = SHMB_OK;
-    if (check_open(c, key, keep)) return -1;
-    if (c->building < 0) return reply_slot(c, key, keep);
-    shmb_fail(&c->error, SHMB_INVALID,
-              "another reply is being built on this channel: send it first");
-    return -1;
+    return check_open(c, key, keep) ? -1 : reply_slot(c, key, keep);
 }
 
-/* Inlined twice: the way of most replies is one function. */
-static inline __attribute__((always_inline)) shmb_status send_scalar(struct channel *c, int64_t key,
-                                                                     bool keep, shmb_dtype dtype,
-                                                                     const uint8_t *value) {
+static shmb_status send_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
+                               const uint8_t *value) {
     int slot = start_reply(c, key, keep);
     if (slot < 0) return c->error.status;
     struct envelope e = close_request(c, key, keep);
@@ -289,11 +267,6 @@ static inline __attribute__((always_inline)) shmb_status send_scalar(struct chan
     void *at = shmb_builder_add(&c->reply, "advice", dtype, SHMB_TENSOR, 0, NULL, NULL);
     memcpy(at, value, shmb_dtype_size(dtype));
     return send_reply(c, &e, slot);
-}
-
-shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
-                                      const uint8_t *value) {
-    return send_scalar(c, key, keep, dtype, value);
 }
 
 /* A number that its runner's dtype has no room for. */
@@ -323,9 +296,12 @@ static bool build_reply(struct channel *c, int slot, const shmb_tensor *fields, 
                        sender_guess(&c->out));
     for (int64_t i = 0; i < count; i++) {
         const shmb_tensor *t = &fields[i];
-        shmb_dtype as = want == SHMB_ANY ? t->dtype : want;
-        void *at = shmb_builder_add(&c->reply, t->name, as, t->kind, t->rank, t->dims, NULL);
+        bool text = t->kind == SHMB_STRING || t->kind == SHMB_STRINGS; /* of one dtype alone */
+        shmb_dtype as = want == SHMB_ANY || text ? t->dtype : want;
+        int64_t *offsets;
+        void *at = shmb_builder_add(&c->reply, t->name, as, t->kind, t->rank, t->dims, &offsets);
         if (!at || c->reply_error.status) return true; /* send says why */
+        if (t->offsets) put(offsets, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *offsets);
         if (as != t->dtype && shmb_convert_tensor(t, as, at) >= 0) return false;
         if (as == t->dtype && t->size) put(at, t->data, (size_t)t->size * shmb_dtype_size(as));
     }
@@ -334,7 +310,7 @@ static bool build_reply(struct channel *c, int slot, const shmb_tensor *fields, 
 
 shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
                                int64_t count) {
-    shmb_dtype want = count == 1 ? shmb_channel_want(c, key) : SHMB_ANY;
+    shmb_dtype want = count == 1 ? c->requests[key_slot(key)].message.want : SHMB_ANY;
     if (count == 1 && !fields->rank && strcmp(fields->name, "advice") == 0) {
         _Alignas(8) uint8_t value[8] = {0};
         if (want == SHMB_ANY) want = fields->dtype;
@@ -351,25 +327,4 @@ shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const 
     }
     struct envelope e = close_request(c, key, keep);
     return send_reply(c, &e, slot);
-}
-
-shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key) {
-    int slot = start_reply(c, key, true);
-    if (slot < 0) return c->error.status; /* the slot of the one that is being built stays */
-    c->reply_slot = slot;
-    c->out.free &= ~(1u << slot);
-    c->reply_error.status = SHMB_OK;
-    shmb_builder_start(&c->reply, lane_body(&c->out.lane, (uint32_t)slot), c->out.lane.body_bytes,
-                       sender_guess(&c->out));
-    c->building = key;
-    return SHMB_OK;
-}
-
-shmb_status shmb_channel_reply_send(struct channel *c, int64_t key, bool keep) {
-    bool building = end_building(c, key);
-    /* also when the runner went while it was being built */
-    if (check_open(c, key, keep)) return c->error.status;
-    if (!building) return shmb_fail(&c->error, SHMB_INVALID, "no reply was begun");
-    struct envelope e = close_request(c, key, keep);
-    return send_reply(c, &e, c->reply_slot);
 }

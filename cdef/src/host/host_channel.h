@@ -39,8 +39,6 @@ struct channel {
     struct channel_line *line;
     uint64_t seen; /* the claim word last followed */
     bool active;   /* claimed, made ready, not poisoned, not known dead */
-    /* the key whose reply is being built in reply_slot, or -1; claims wait meanwhile */
-    int64_t building;
     /* slots with a request that has no reply yet; read without the mutex as a hint */
     _Atomic uint32_t open;
     uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
@@ -49,8 +47,7 @@ struct channel {
     struct sender out;
     struct builder reply;
     struct error reply_error; /* what stuck while building */
-    int reply_slot;
-    bool unwoken; /* replies leave it to their caller to wake the runner */
+    bool unwoken;             /* replies leave it to their caller to wake the runner */
     struct error error;
     uint32_t pid; /* what the runner says of itself */
     char label[LABEL_BYTES + 1];
@@ -73,16 +70,10 @@ const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
 int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
                             int64_t room);
 bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
-shmb_dtype shmb_channel_want(const struct channel *c, int64_t key);
-shmb_status shmb_channel_reply_scalar(struct channel *c, int64_t key, bool keep, shmb_dtype dtype,
-                                      const uint8_t *value);
-/* A whole reply of tensors; one alone is converted to what the runner wants. */
 shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
                                int64_t count);
 /* Wakes the runner, if it sleeps; needs no mutex. */
 void shmb_channel_wake(const struct channel *c);
-shmb_status shmb_channel_reply_begin(struct channel *c, int64_t key);
-shmb_status shmb_channel_reply_send(struct channel *c, int64_t key, bool keep);
 shmb_status shmb_channel_reply_error(struct channel *c, int64_t key, bool keep, shmb_status status,
                                      const char *text, size_t bytes);
 void shmb_channel_release(struct channel *c, int64_t key);

@@ -24,7 +24,7 @@ int main(void) {
     int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && !shmb_peer_alive(fd, HOST_BYTE)); /* though its mapping stays */
     close(fd);
-    CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_CLOSED);
+    CHECK(reply_i64(b.host, key, false, 1) == SHMB_CLOSED);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_CLOSED);
     pthread_join(thread, NULL);
     CHECK_STATUS(answered, bridge_result(answered), SHMB_OK);

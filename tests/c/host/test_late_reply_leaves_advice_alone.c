@@ -13,11 +13,11 @@ int main(void) {
         CHECK_STATUS(r, bridge_result(r), SHMB_TIMEOUT);
         shmb_set_deadline(r, i ? 0 : 0.01);
     }
-    CHECK(shmb_host_reply_i64(b.host, late[0], false, 1) == SHMB_OK);
+    CHECK(reply_i64(b.host, late[0], false, 1) == SHMB_OK);
     shmb_set_i64(r, "x", 2);
     int64_t key = bridge_ask(&b, r, SHMB_ANY);
     /* its slot stays, so the runner has none */
-    CHECK(shmb_host_reply_i64(b.host, key, true, 20) == SHMB_OK);
+    CHECK(reply_i64(b.host, key, true, 20) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     CHECK(shmb_host_reply_error(b.host, late[1], true, SHMB_MODEL, "no", 2) == SHMB_OK);
     shmb_set_i64(r, "x", 3);

@@ -43,10 +43,8 @@ int main(void) {
     shmb_set_i64(r, "x", 1);
     /* a reply with an error in it is an error on both sides */
     int64_t key = bridge_ask(&b, r, SHMB_ANY);
-    CHECK(shmb_host_reply_begin(b.host, key) == SHMB_OK);
-    shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
-    shmb_host_reply_add(b.host, key, "a", SHMB_INT64, SHMB_TENSOR, 0, NULL, NULL);
-    CHECK(shmb_host_reply_send(b.host, key, false) == SHMB_INVALID);
+    shmb_tensor a = {.name = "a", .dtype = SHMB_INT64, .size = 1, .data = &key}, twice[] = {a, a};
+    CHECK(shmb_host_reply(b.host, key, false, twice, 2) == SHMB_INVALID);
     CHECK_STATUS(r, bridge_result(r), SHMB_INVALID);
     shmb_close(r);
     bridge_close(&b);

@@ -20,10 +20,9 @@ static void *ask_large(void *context) {
 static void large(shmb_runner *r) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, ask_large, r) == 0);
-    int64_t key = compilers_receive(&s, PATIENCE_MS), size = 50001;
-    shmb_host_reply_begin(s.bridge.host, key);
-    shmb_host_reply_add(s.bridge.host, key, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &size, NULL);
-    CHECK(shmb_host_reply_send(s.bridge.host, key, false) == SHMB_TOO_LARGE);
+    static const char bytes[50001];
+    int64_t key = compilers_receive(&s, PATIENCE_MS);
+    CHECK(reply_bytes(s.bridge.host, key, sizeof bytes, bytes) == SHMB_TOO_LARGE);
     shmb_pipe_server_flush(s.server);
     compilers_answer(&s, compilers_receive(&s, PATIENCE_MS));
     pthread_join(thread, NULL);

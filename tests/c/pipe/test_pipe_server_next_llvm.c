@@ -31,7 +31,7 @@ static void expect_advice(struct compilers *s) {
     int64_t key = compilers_receive(s, PATIENCE_MS), advice = -1;
     const shmb_message *m = shmb_host_message(s->bridge.host, key);
     CHECK(m && *(const int64_t *)m->tensors[0].data == 5);
-    CHECK(shmb_host_reply_i64(s->bridge.host, key, false, 1) == SHMB_OK);
+    CHECK(reply_i64(s->bridge.host, key, false, 1) == SHMB_OK);
     shmb_pipe_server_flush(s->server);
     pipes_await(c.from, POLLIN);
     CHECK(read(c.from, &advice, sizeof advice) == sizeof advice && advice == 1);

@@ -60,7 +60,7 @@ int main(void) {
     CHECK(strcmp(shmb_error_message(r), "no idea") == 0);
     pipes_start(r, "y"); /* after a failure it goes on */
     CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
-    shmb_host_reply_i64(s.bridge.host, key, false, 5); /* which serdes=bytes cannot send */
+    reply_i64(s.bridge.host, key, false, 5); /* which serdes=bytes cannot send */
     shmb_pipe_server_flush(s.server);
     CHECK_STATUS(r, pipes_result(r), SHMB_MISMATCH);
     pipes_start(r, "z");

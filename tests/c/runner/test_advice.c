@@ -139,8 +139,8 @@ static void wanted(shmb_dtype want, bool is_float, double value, shmb_status exp
     shmb_set_i64(r, "x", 0);
     int64_t key = bridge_ask(&b, r, want);
     CHECK(shmb_host_message(b.host, key)->want == want);
-    shmb_status replied = is_float ? shmb_host_reply_f64(b.host, key, false, value)
-                                   : shmb_host_reply_i64(b.host, key, false, (int64_t)value);
+    shmb_status replied = is_float ? reply_f64(b.host, key, false, value)
+                                   : reply_i64(b.host, key, false, (int64_t)value);
     CHECK_STATUS(r, replied, expected);
     CHECK_STATUS(r, bridge_result(r), expected);
     if (expected) {

@@ -44,7 +44,7 @@ int main(void) {
         CHECK(shmb_host_attached(b.host) == 1);
         process_kill(pid);
         while (shmb_host_attached(b.host)) shmb_host_receive(b.host, 100000000);
-        if (key >= 0) CHECK(shmb_host_reply_i64(b.host, key, false, 1) == SHMB_RUNNER_GONE);
+        if (key >= 0) CHECK(reply_i64(b.host, key, false, 1) == SHMB_RUNNER_GONE);
         shmb_runner *r = bridge_connect(&b, ""); /* the only channel there is */
         shmb_set_i64(r, "x", 5);
         CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
@@ -55,7 +55,7 @@ int main(void) {
             key = bridge_ask(&b, r, SHMB_ANY);
             shmb_close(r);
             r = bridge_connect(&b, "");
-            CHECK(shmb_host_reply_i64(b.host, key, false, 99) == SHMB_RUNNER_GONE);
+            CHECK(reply_i64(b.host, key, false, 99) == SHMB_RUNNER_GONE);
             shmb_set_i64(r, "x", 7);
             CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
             shmb_close(r);

@@ -77,7 +77,7 @@ int main(void) {
     expect(4096 + 2 * (512 + 4096) + 64, header, sizeof header);
     EXPECT(4096 + 512, 8, 7, 6, 5, 4, 3, 2, 1);
 
-    CHECK(shmb_host_reply_i64(b.host, key, false, 5) == SHMB_OK);
+    CHECK(reply_i64(b.host, key, false, 5) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     EXPECT(1152 + 128, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
            0, NEW);

@@ -13,7 +13,7 @@ static int64_t ask(int64_t x) {
 }
 
 static void reply(int64_t key, bool keep) {
-    CHECK(shmb_host_reply_i64(b.host, key, keep, 1) == SHMB_OK);
+    CHECK(reply_i64(b.host, key, keep, 1) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
 }
 

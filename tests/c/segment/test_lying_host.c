@@ -27,7 +27,7 @@ static void expect(struct descriptor d, const char *why) {
     CHECK(shmb_advice_count(r) == 0);
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_CORRUPT);
-    shmb_host_reply_i64(b.host, key, false, 1); /* the slot is the next runner's */
+    reply_i64(b.host, key, false, 1); /* the slot is the next runner's */
     shmb_close(r);
 }
 
