@@ -22,19 +22,11 @@
         return next.function;                                                                      \
     }
 NEXT(open)
-NEXT(openat)
 NEXT(read)
 NEXT(write)
 NEXT(close)
-NEXT(dup)
-NEXT(dup2)
-NEXT(dup3)
-NEXT(fcntl)
-
 #ifdef __GLIBC__
 NEXT(open64)
-NEXT(openat64)
-NEXT(fcntl64)
 #endif
 
 #endif

@@ -16,8 +16,8 @@
  * What LLVM 19 and 22 and rustc's own LLVM call on a channel, seen with strace and nm -D: open(.in,
  * O_RDONLY | O_CLOEXEC), open(.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), lseek(.out) in
  * expectation of ESPIPE; write of the header, of a context, of each observation, the last followed
- * by read; close(.in), close(.out). They import neither open64 nor __open_2, and use pread and
- * writev for other files only. The descriptors are the two ends of a pipe that carries nothing, so
+ * by read; close(.in), close(.out). They import neither open64 nor __open_2, copy neither
+ * descriptor, and use pread and writev for other files only. The descriptors are the two ends of a pipe that carries nothing, so
  * that fstat, lseek and isatty say of them what they say of a FIFO.
  *
  * All else passes through to the next definition. A process without a conversation pays one load
@@ -290,22 +290,24 @@ static int preload_open_end(const char *path) {
 
 static bool takes_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE; }
 
-#define OPEN(name, parameters, arguments)                                                          \
-    int name parameters {                                                                          \
+#define OPEN(name)                                                                                 \
+    int name(const char *path, int flags, ...) {                                                   \
         va_list more;                                                                              \
         va_start(more, flags);                                                                     \
         mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;                                \
         va_end(more);                                                                              \
         int fd = preload_open_end(path);                                                           \
-        return fd == NOT_OURS ? next_##name() arguments : fd;                                      \
+        return fd == NOT_OURS ? next_##name()(path, flags, mode) : fd;                             \
     }
-OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(openat, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
+OPEN(open)
+#ifdef __GLIBC__ /* musl has none */
+OPEN(open64)
+#endif
 
 /* ---- Write and read ---- */
 
-/* The descriptor may have been closed without our knowledge (fclose, close_range, a system call),
- * and be another file by now. */
+/* The descriptor may have been closed without our knowledge (dup2, fclose, close_range, a system
+ * call), and be another file by now. */
 static bool is_pipe_of(const struct conversation *c, int fd) {
     struct stat now;
     if (fstat(fd, &now)) return errno != EBADF;
@@ -433,42 +435,12 @@ ssize_t read(int fd, void *out, size_t size) {
     return next_read()(fd, out, size);
 }
 
-/* ---- Close and copy ---- */
+/* ---- Close ---- */
 
 int close(int fd) {
     preload_forget(fd);
     return next_close()(fd);
 }
-
-/* `to` has become a copy of `from`. */
-static int copied(int from, int to) {
-    unsigned end = end_of(from);
-    if (to < 0 || to == from || !(end || end_of(to)) || !is_ours()) return to;
-    preload_forget(to);
-    if (end && to < FDS) hold(end, to);
-    return to;
-}
-
-int dup(int fd) { return copied(fd, next_dup()(fd)); }
-int dup2(int fd, int to) { return copied(fd, next_dup2()(fd, to)); }
-int dup3(int fd, int to, int flags) { return copied(fd, next_dup3()(fd, to, flags)); }
-
-#define FCNTL(name)                                                                                \
-    int name(int fd, int command, ...) {                                                           \
-        va_list more;                                                                              \
-        va_start(more, command);                                                                   \
-        void *argument = va_arg(more, void *); /* a pointer or an int, as in glibc itself */       \
-        va_end(more);                                                                              \
-        int result = next_##name()(fd, command, argument);                                         \
-        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(fd, result) : result;     \
-    }
-FCNTL(fcntl)
-
-#ifdef __GLIBC__ /* musl has none of these */
-OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(openat64, (int directory, const char *path, int flags, ...), (directory, path, flags, mode))
-FCNTL(fcntl64)
-#endif
 
 /* A compiler that gives up leaves its conversations open. */
 __attribute__((destructor)) static void report_open(void) {

@@ -41,9 +41,10 @@ struct recovery {
     uint64_t random;  /* the pauses of runners that lost the same host differ */
 };
 
-int64_t shmb_recovery_pause(int64_t first_ns, int attempt, uint32_t random) {
-    int64_t full = first_ns << (attempt < DOUBLINGS ? attempt : DOUBLINGS);
-    return full - (int64_t)((double)full / 2 * (random / 4294967296.0));
+/* Before a retry, in ns: twice as long for each attempt (0 for the first), less up to a half. */
+static int64_t next_pause(struct recovery *s, int attempt) {
+    double full = (double)(s->backoff_ns << (attempt < DOUBLINGS ? attempt : DOUBLINGS));
+    return (int64_t)(full - full / 2 * shmb_random(&s->random));
 }
 
 /* ---- Connect ---- */
@@ -149,9 +150,7 @@ static int lost(shmb_runner *r, const struct error *failure) {
     struct error why = *failure;
     int asked = s->retries - s->left;
     disconnect(s);
-    int64_t now = shmb_clock_ns(),
-            pause = shmb_recovery_pause(s->backoff_ns, asked,
-                                        (uint32_t)(shmb_random(&s->random) * 0x1p32));
+    int64_t now = shmb_clock_ns(), pause = next_pause(s, asked);
     if (s->left > 0 && (r->until == INT64_MAX || pause < r->until - now)) {
         s->left--;
         r->stats.retries++;

@@ -9,8 +9,5 @@
  * same, and looks for one when it is asked; other failures are r->broken. */
 shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_options *options,
                                double seconds);
-/* The pause before a retry, in ns: first_ns, twice as long for each attempt (0 for the first) up to
- * 16 times, less a part of up to half that grows with random. */
-int64_t shmb_recovery_pause(int64_t first_ns, int attempt, uint32_t random);
 
 #endif
