@@ -192,7 +192,7 @@ static void evaluated_as(void) {
     shmb_set_i64(r, "two", 1);
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_MISMATCH);
     for (int k = 0; k < 2; k++) { /* of a new layout, and of a known one */
-        shmb_set_i64(r, "echo", 1);
+        shmb_set_string(r, "echo", "text", -1);
         CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_MISMATCH);
     }
     CHECK(i32 == 3 && f32 == -3);
