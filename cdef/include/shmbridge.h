@@ -465,6 +465,40 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
     return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
+/** ---- Read ----------------------------------------------------------------------------------- */
+
+/**
+ * These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
+ * runner owns the memory behind *out, which stays readable until the next evaluate or close.
+ * Exception: if a model in this process returns a feature unchanged, the advice uses the feature's
+ * memory and is valid only until that is filled again.
+ */
+
+/** How many tensors the advice has; 0 before the first evaluate and after a failed one. */
+int64_t shmb_advice_count(const shmb_runner *r);
+/** A tensor by its index. Errors: INVALID. */
+shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
+/** A tensor by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
+shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
+
+/**
+ * One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
+ * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element).
+ */
+
+/** One element as dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID (no dtype). */
+shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
+/** One element as an int64. */
+static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
+    return shmb_advice_number(r, name, SHMB_INT64, advice);
+}
+/** One element as a float64. */
+static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
+    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
+}
+/** A string: *text[*bytes], not zero-terminated. It stays valid as long as *out of shmb_advice. */
+shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
+
 /** ---- Ask several questions at once ---------------------------------------------------------- */
 
 /**
@@ -504,18 +538,19 @@ shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
 
 /**
  * The same for advice of exactly one element; on error *advice is unchanged. Send with the same
- * dtype, so that the host converts. Further errors: MISMATCH, INEXACT.
+ * dtype, so that the host converts. Other dtypes: shmb_receive, then shmb_advice_number. Further
+ * errors: MISMATCH, INEXACT.
  */
 
-/** Advice as one element of dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID. */
-shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype dtype, void *advice);
 /** Advice as one int64. */
 static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
-    return shmb_receive_number(r, ticket, SHMB_INT64, advice);
+    shmb_status status = shmb_receive(r, ticket);
+    return status ? status : shmb_advice_i64(r, NULL, advice);
 }
 /** Advice as one float64. */
 static inline shmb_status shmb_receive_f64(shmb_runner *r, shmb_ticket ticket, double *advice) {
-    return shmb_receive_number(r, ticket, SHMB_FLOAT64, advice);
+    shmb_status status = shmb_receive(r, ticket);
+    return status ? status : shmb_advice_f64(r, NULL, advice);
 }
 
 /** ---- Control -------------------------------------------------------------------------------- */
@@ -533,40 +568,6 @@ void shmb_set_deadline(shmb_runner *r, double seconds);
  * handler or another thread may call, but not while the runner is being closed.
  */
 void shmb_interrupt(shmb_runner *r);
-
-/** ---- Read ----------------------------------------------------------------------------------- */
-
-/**
- * These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
- * runner owns the memory behind *out, which stays readable until the next evaluate or close.
- * Exception: if a model in this process returns a feature unchanged, the advice uses the feature's
- * memory and is valid only until that is filled again.
- */
-
-/** How many tensors the advice has; 0 before the first evaluate and after a failed one. */
-int64_t shmb_advice_count(const shmb_runner *r);
-/** A tensor by its index. Errors: INVALID. */
-shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
-/** A tensor by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
-shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
-
-/**
- * One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
- * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element).
- */
-
-/** One element as dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID (no dtype). */
-shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
-/** One element as an int64. */
-static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
-    return shmb_advice_number(r, name, SHMB_INT64, advice);
-}
-/** One element as a float64. */
-static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
-    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
-}
-/** A string: *text[*bytes], not zero-terminated. It stays valid as long as *out of shmb_advice. */
-shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
 
 /** ---- Count ---------------------------------------------------------------------------------- */
 

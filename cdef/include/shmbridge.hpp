@@ -471,27 +471,13 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 /* ---- The runner ---- */
 
-/** Options of a Runner: shmb_options without its size. Zero means the default. Texts are copied. */
-struct options {
-    /** Seconds to wait for a host that is not running. A running one gets at least a second. */
-    double connect_timeout = 0;
-    /** Seconds for one evaluate; infinity: no limit. Default: the host's, or SHMB_DEADLINE. */
-    double deadline = 0;
-    /** How to wait for advice. */
-    shmb_wait wait = SHMB_WAIT_DEFAULT;
-    /** How often one evaluate reconnects and asks again if the host is gone. */
-    int retries = 0;
-    /** Seconds before the first retry, doubled for each further one. Default: 0.05. */
-    double backoff = 0;
-    /** A number ("0", "-1.5"): the advice if no model answers; defaulted() counts its uses. */
-    const char *default_advice = nullptr;
-    /** Receives the line about the first failure or default advice; nullptr: write it to stderr.
-     * Must not throw. */
-    void (*log)(void *context, const char *line) = nullptr;
-    /** The first argument of log; it must live as long as the Runner. */
-    void *log_context = nullptr;
-    /* a description, such as the source file's name, which the host sees */
-    const char *label = nullptr;
+/**
+ * Options of a Runner: the members of shmb_options. Zero, which they are at first, means the
+ * default; `size` is set for you. Texts are copied. log must not throw, and log_context must live as
+ * long as the Runner.
+ */
+struct options : shmb_options {
+    options() : shmb_options{} {}
 };
 
 /**
@@ -516,14 +502,13 @@ public:
     /** A closed Runner. */
     Runner() = default;
     /** Opens a URL, as shmb_open; nullptr reads $SHMBRIDGE_URL. evaluate reports a failure. */
-    explicit Runner(const char *url, const options &with = {}) {
-        shmb_options o = {
-            sizeof o,     with.connect_timeout, with.deadline, with.wait,        with.retries,
-            with.backoff, with.default_advice,  with.log,      with.log_context, with.label};
-        status_ = shmb_open(url, &o, &r_);
+    explicit Runner(const char *url, shmb_options with = {}) {
+        with.size = sizeof with;
+        status_ = shmb_open(url, &with, &r_);
     }
     /** The same. */
-    explicit Runner(const std::string &url, const options &with = {}) : Runner(url.c_str(), with) {}
+    explicit Runner(const std::string &url, const shmb_options &with = {})
+        : Runner(url.c_str(), with) {}
     Runner(Runner &&other) noexcept
         : r_(std::exchange(other.r_, nullptr)), status_(std::exchange(other.status_, SHMB_CLOSED)) {
     }

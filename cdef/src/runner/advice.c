@@ -57,14 +57,6 @@ shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice)
     return status ? shmb_runner_failed(r, status) : SHMB_OK;
 }
 
-shmb_status shmb_receive_number(shmb_runner *r, shmb_ticket ticket, shmb_dtype dtype,
-                                void *advice) {
-    shmb_status status = shmb_receive(r, ticket);
-    if (status) return status;
-    status = shmb_advice_number(r, NULL, dtype, advice);
-    return status ? shmb_runner_failed(r, status) : SHMB_OK;
-}
-
 /* ---- By index or name ---- */
 
 int64_t shmb_advice_count(const shmb_runner *r) { return r && r->advice ? r->advice_count : 0; }
