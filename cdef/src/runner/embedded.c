@@ -164,20 +164,20 @@ static void leave(void) {
     atomic_fetch_sub(&inside, 1);
 }
 
+#define IN_PYTHON(call)                                                                            \
+    if (enter(sink->error)) return sink->error->status;                                            \
+    shmb_status status = embedding.call;                                                           \
+    leave();                                                                                       \
+    return status;
+
 static shmb_status python_open(void *context, const char *where, const shmb_options *options,
                                void **state, shmb_sink *sink) {
-    if (enter(sink->error)) return sink->error->status;
-    shmb_status status = embedding.runner.open(context, where, options, state, sink);
-    leave();
-    return status;
+    IN_PYTHON(runner.open(context, where, options, state, sink))
 }
 
 static shmb_status python_evaluate(void *state, const shmb_tensor *features, int64_t count,
                                    shmb_dtype want, double deadline, shmb_sink *sink) {
-    if (enter(sink->error)) return sink->error->status;
-    shmb_status status = embedding.runner.evaluate(state, features, count, want, deadline, sink);
-    leave();
-    return status;
+    IN_PYTHON(runner.evaluate(state, features, count, want, deadline, sink))
 }
 
 static void python_close(void *state) {
@@ -189,18 +189,12 @@ static void python_close(void *state) {
 
 static shmb_status python_encode(void *context, shmb_side side, const shmb_tensor *fields,
                                  int64_t count, shmb_dtype want, shmb_sink *sink) {
-    if (enter(sink->error)) return sink->error->status;
-    shmb_status status = embedding.serdes.encode(context, side, fields, count, want, sink);
-    leave();
-    return status;
+    IN_PYTHON(serdes.encode(context, side, fields, count, want, sink))
 }
 
 static shmb_status python_decode(void *context, shmb_side side, const void *bytes, size_t size,
                                  shmb_dtype want, shmb_sink *sink) {
-    if (enter(sink->error)) return sink->error->status;
-    shmb_status status = embedding.serdes.decode(context, side, bytes, size, want, sink);
-    leave();
-    return status;
+    IN_PYTHON(serdes.decode(context, side, bytes, size, want, sink))
 }
 
 static shmb_status add_runner(const char *scheme, void *context) {

@@ -70,7 +70,6 @@ static bool reader_enter(struct json *j, char bracket, const char *expected) {
     if (!j->expected && j->depth == JSON_MAX_DEPTH && ahead(j) == (uint8_t)bracket)
         return shmb_json_wrong(j, "at most 64 nested brackets");
     if (!take(j, bracket, expected)) return false;
-    j->objects = j->objects << 1 | (bracket == '{');
     j->begun <<= 1;
     j->depth++;
     return true;
@@ -84,7 +83,6 @@ static bool another(struct json *j, char bracket, const char *expected) {
     if (j->expected) return false;
     if (ahead(j) == (uint8_t)bracket) {
         j->at++;
-        j->objects >>= 1;
         j->begun >>= 1;
         j->depth--;
         return false;
@@ -291,12 +289,16 @@ bool shmb_json_bool(struct json *j, bool *out) {
            (take_word(j, "true") || take_word(j, "false") || shmb_json_wrong(j, "true or false"));
 }
 
-static bool skip_one(struct json *j) {
+bool shmb_json_skip(struct json *j) {
     struct json_text text;
     bool b;
     switch (shmb_json_peek(j)) {
-    case JSON_OBJECT: return shmb_json_object(j);
-    case JSON_ARRAY: return shmb_json_array(j);
+    case JSON_OBJECT:
+        for (shmb_json_object(j); shmb_json_key(j, &text);) shmb_json_skip(j);
+        return !j->expected;
+    case JSON_ARRAY:
+        for (shmb_json_array(j); shmb_json_element(j);) shmb_json_skip(j);
+        return !j->expected;
     case JSON_STRING: return shmb_json_string(j, &text);
     case JSON_NUMBER: return pass_number(j, &b);
     case JSON_TRUE:
@@ -304,18 +306,6 @@ static bool skip_one(struct json *j) {
     case JSON_NULL: return take_word(j, "null") || shmb_json_wrong(j, "null");
     default: return shmb_json_wrong(j, "a value");
     }
-}
-
-bool shmb_json_skip(struct json *j) {
-    struct json_text key;
-    int depth = j->depth;
-    do {
-        if (!skip_one(j)) return false;
-        while (j->depth > depth &&
-               !(j->objects & 1 ? shmb_json_key(j, &key) : shmb_json_element(j)))
-            if (j->expected) return false;
-    } while (j->depth > depth);
-    return true;
 }
 
 bool shmb_json_end(struct json *j) {

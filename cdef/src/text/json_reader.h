@@ -1,5 +1,5 @@
 /* JSON text (RFC 8259, and Python's NaN, Infinity, -Infinity) read value by value: strict, without
- * allocation or recursion, whatever the locale. The text is bytes[size] without a terminating zero,
+ * allocation, whatever the locale. The text is bytes[size] without a terminating zero,
  * may hold anything, and must stay as long as what was read of it.
  *
  *     struct json j;
@@ -23,8 +23,7 @@ enum { JSON_MAX_DEPTH = 64 };
 struct json {
     const uint8_t *start, *at, *end;
     const char *expected; /* static: what should have stood at `at`; NULL while all is well */
-    uint64_t objects;     /* per open bracket, the innermost lowest: is it an object? */
-    uint64_t begun;       /* ... has it had an element? */
+    uint64_t begun;       /* per open bracket, the innermost lowest: has it had an element? */
     int depth;
 };
 
