@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,21 +66,11 @@ static shmb_status open_pipes(struct conversation *c, const char *path, struct e
                                                   : SHMB_OK;
 }
 
-/* Reads away what is in a pipe now, but no more than `most` bytes; how many they were. */
-static size_t read_away(int fd, size_t most) {
+/* Reads away what a compiler that is no more has left unread. */
+static void drain(const struct conversation *c) {
     char bytes[4096];
-    size_t away = 0;
-    while (fd >= 0 && away < most) {
-        size_t left = most - away;
-        ssize_t n = read(fd, bytes, left < sizeof bytes ? left : sizeof bytes);
-        if (n <= 0) break;
-        away += (size_t)n;
-    }
-    return away;
+    while (c->stream.to >= 0 && read(c->stream.to, bytes, sizeof bytes) > 0) continue;
 }
-
-/* What a compiler that is no more has left unread. */
-static void drain(const struct conversation *c) { read_away(c->stream.to, SIZE_MAX); }
 
 void shmb_conversation_close(struct conversation *c) {
     shmb_fork_forget(&c->inherited);
@@ -148,13 +137,10 @@ void shmb_conversations_note(shmb_pipe_server *server) {
             for (int i = 0; i < server->count; i++)
                 if (server->conversations[i]->watch == event->wd) c = server->conversations[i];
             if (!c) continue;
-            if (event->mask & IN_MODIFY) {
-                c->handover.written = true;
+            if (event->mask & IN_MODIFY)
                 c->handover.dirty |= c->phase != ASKING || c->handover.left;
-            }
             if (event->mask & IN_CLOSE_WRITE) {
                 c->handover.left = true;
-                c->handover.written = false;
                 c->handover.mixed |= c->handover.dirty;
             }
         }
@@ -187,8 +173,6 @@ static void conversation_end(struct conversation *c, size_t old) {
     c->handover.ended = c->handover.left = c->handover.mixed = false;
 }
 
-static const char LOST[] = "its bytes are lost among the last one's";
-
 /* It cannot go on. The compiler sees an end of file until it has closed its own; one that would
  * spin then waits for ever, which the server's caller is told. */
 static void conversation_refuse(struct conversation *c, const char *why) {
@@ -205,31 +189,15 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
     return result;
 }
 
-/* The compiler left, and the next one may be there already. Whose are the bytes behind the first
- * `old` that were read? One that waits for its answer sends nothing, and one that has it has sent
- * nothing unless the pipe is dirty. Else all are the last one's, if nobody has written since: that
- * is looked at once the bytes are counted. */
+/* The compiler left, and the next one may be there already. Behind the first `old` bytes that were
+ * read all are the next one's, unless the last one has left some unread: LLVM's show where one
+ * begins; of other bytes nobody can tell, so that all are dropped, and the next one sees the end. */
 static void follow_leaving(struct conversation *c, size_t old) {
     bool mixed = c->handover.mixed && c->phase != ASKING;
-    if (mixed && c->protocol->resumes) {
-        c->handover.left = c->handover.mixed = false;
-        return;
-    }
-    size_t lost = c->stream.in.size - old;
-    bool theirs = false;
-    c->handover.left = false;
-    if (mixed) {
-        int unread = 0;
-        if (ioctl(c->stream.from, FIONREAD, &unread)) unread = 0;
-        shmb_conversations_note(c->server);
-        theirs = c->handover.written;
-        lost += read_away(c->stream.from, (size_t)unread);
-    }
-    bool next_left = c->handover.left;
+    c->handover.left = c->handover.mixed = false;
+    if (mixed && c->protocol->resumes) return;
     conversation_end(c, mixed ? c->stream.in.size : old);
-    c->handover.left = c->handover.mixed = next_left;
-    c->handover.torn = mixed && lost;
-    if (theirs && lost) conversation_refuse(c, LOST);
+    if (mixed) conversation_refuse(c, "its bytes are lost among the last one's");
 }
 
 /* ---- A conversation goes on ---- */
@@ -291,14 +259,11 @@ static bool listen(struct conversation *c) {
         /* before the bytes are taken for this conversation's */
         if (flow != STUCK) shmb_conversations_note(c->server);
         if (c->handover.left) follow_leaving(c, old);
-        else if (flow == STUCK && c->handover.torn && c->handover.written)
-            conversation_refuse(c, LOST);
         else if (flow == STUCK) c->handover.dirty = false;
         else if (flow == UNABLE) conversation_refuse(c, "what the compiler writes cannot be read");
         else if (flow == ENDED && (c->phase != QUIET || c->handover.ended))
             conversation_end(c, old);
         if (c->phase == QUIET && (flow == MOVED || flow == STUCK)) c->phase = TALKING;
-        c->handover.torn &= flow != MOVED;
         if (flow != MOVED || i == READS) return false;
     }
     return true;

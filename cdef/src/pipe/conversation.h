@@ -19,12 +19,10 @@ enum phase {
 
 /* From one compiler to the next: whose are the bytes in the pipe? */
 struct handover {
-    bool ended;   /* nobody writes, and somebody did */
-    bool left;    /* the compiler has closed its end; the next may have opened it */
-    bool dirty;   /* something was written that was perhaps not read */
-    bool mixed;   /* ... before the compiler left */
-    bool written; /* since the last one left, as far as inotify has told */
-    bool torn;    /* bytes were dropped, of which none is the next one's unless it has written */
+    bool ended; /* nobody writes, and somebody did */
+    bool left;  /* the compiler has closed its end; the next may have opened it */
+    bool dirty; /* something was written that was perhaps not read */
+    bool mixed; /* ... before the compiler left */
 };
 
 struct conversation {
