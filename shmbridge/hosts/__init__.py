@@ -65,7 +65,7 @@ class PipeBackedRequest(Request):
 
 
 def _receive(server: Any, h: Any, timeout_ns: int) -> int:
-    key = int(lib.shmb_pipe_server_receive(server, h, timeout_ns))
+    key = int(lib.shmb_pipe_server_run(server, h, timeout_ns))
     plugins.raise_carried()  # Ctrl-C while a SerDes of Python was at work
     return key
 

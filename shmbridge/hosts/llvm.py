@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmbridge._llvm import compilers
-from shmbridge._native import lib
+from shmbridge._native import ffi, lib
 from shmbridge._urls.options import split
 from shmbridge.errors import InvalidError
 from shmbridge.hosts import PipeBackedHost, PipeBackedRequest, PipePair
@@ -129,7 +129,7 @@ class LlvmHost(PipeBackedHost):
         until = time.monotonic() + self._linger
         lib.shmb_pipe_server_stop(self._server)
         while True:
-            lib.shmb_pipe_server_run(self._server, SLICE_NS)
+            lib.shmb_pipe_server_run(self._server, ffi.NULL, SLICE_NS)
             if not self.runners or time.monotonic() > until:
                 break
         lib.shmb_pipe_server_close(self._server)

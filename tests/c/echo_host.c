@@ -16,8 +16,7 @@ static void *serve(void *context) {
         if (!m) continue;
         const shmb_tensor *t = m->tensors;
         const char *command = m->count ? t->name : "";
-        if (strcmp(command, "number") == 0)
-            reply_i64(h, key, false, *(const int64_t *)t->data);
+        if (strcmp(command, "number") == 0) reply_i64(h, key, false, *(const int64_t *)t->data);
         else if (strcmp(command, "fail") == 0)
             shmb_host_reply_error(h, key, false, SHMB_MODEL, t->data, (size_t)t->size);
         else if (strcmp(command, "slow") != 0) bridge_echo(b, key, false);

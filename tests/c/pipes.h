@@ -169,7 +169,7 @@ static inline void compilers_close(struct compilers *s) {
 static inline int64_t compilers_receive(struct compilers *s, int milliseconds) {
     for (int64_t until = shmb_clock_ns() + (int64_t)milliseconds * 1000000, left;
          (left = until - shmb_clock_ns()) > 0;) {
-        int64_t key = shmb_pipe_server_receive(s->server, s->bridge.host, left);
+        int64_t key = shmb_pipe_server_run(s->server, s->bridge.host, left);
         if (key >= 0) return key;
         CHECK(key == -SHMB_TIMEOUT || key == -SHMB_INTERRUPTED);
     }

@@ -146,7 +146,7 @@ static shmb_pipe_server *pipe_server_of(const char *bridge_url) {
 }
 
 static void *run_pipes(void *server) {
-    while (shmb_pipe_server_run(server, SECOND_NS) == SHMB_TIMEOUT) continue;
+    while (shmb_pipe_server_run(server, NULL, SECOND_NS) == -SHMB_TIMEOUT) continue;
     return NULL;
 }
 
@@ -175,7 +175,7 @@ static bool serves_pipes(const char *bridge_url) {
     shmb_pipe_server *server = pipe_server_of(bridge_url);
     CHECK(server && pthread_create(&thread, NULL, ask_in_thread, serdes) == 0);
     faults_from(n);
-    while (pthread_tryjoin_np(thread, &well)) shmb_pipe_server_run(server, SECOND_NS / 1000);
+    while (pthread_tryjoin_np(thread, &well)) shmb_pipe_server_run(server, NULL, SECOND_NS / 1000);
     shmb_pipe_server_free(server);
     return well;
 }
@@ -199,7 +199,7 @@ static bool serves_llvm(const char *bridge_url) {
     CHECK(write(llvm.to, text, sizeof text - 1) == sizeof text - 1);
     faults_from(n);
     for (int i = 0; i < 500 && status == SHMB_TIMEOUT && !info.asked; i++) {
-        status = shmb_pipe_server_run(server, SECOND_NS / 100);
+        status = (shmb_status)-shmb_pipe_server_run(server, NULL, SECOND_NS / 100);
         shmb_pipe_server_info(server, 0, &info);
     }
     faults_end();

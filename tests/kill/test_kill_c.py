@@ -27,7 +27,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-std=c11", "-O1", "-pthread", "-D_GNU_SOURCE", "-DSHMB_STEPS"]
     flags += ['-DSHMB_VERSION_TEXT="test"']
     folders = [f"-I{ROOT}/{folder}" for folder in ("cdef/include", "cdef/src", "tests/c")]
-    sources = [ROOT / "tests/kill/ledger.c", *sorted(ROOT.glob("cdef/src/**/*.c"))]
+    sources = [*sorted(ROOT.glob("tests/kill/*.c")), *sorted(ROOT.glob("cdef/src/**/*.c"))]
     subprocess.run([compiler, *flags, *folders, *sources, "-o", program], check=True)
     return program
 

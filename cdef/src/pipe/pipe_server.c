@@ -72,9 +72,11 @@ shmb_status shmb_pipe_server_add(shmb_pipe_server *server, const char *path, con
                                .in_path = -1,
                                .watch = -1};
     if (runner) runner->reports = false; /* the compiler gets every failure, and info counts them */
-    if (shmb_conversation_open(c, path, protocol, detail, limit)) shmb_conversation_free(c);
+    shmb_status status = shmb_conversation_open(c, path, protocol, detail, limit);
+    if (status) shmb_conversation_free(c);
     else server->conversations[server->count++] = c;
-    return server->error.status;
+    server->error.status = SHMB_OK; /* what is told from here on concerns compilers */
+    return status;
 }
 
 shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *text,
@@ -195,39 +197,6 @@ static bool wait_for_pipes(shmb_pipe_server *server, int64_t ns) {
     return !signalled;
 }
 
-static void warn_of_waiting(shmb_pipe_server *server) {
-    if (server->error.status)
-        fprintf(stderr,
-                "shmbridge: %s: this compiler waits for answers that cannot arrive: end it\n",
-                server->error.message);
-    server->error.status = SHMB_OK;
-}
-
-static int64_t receive(shmb_pipe_server *server, shmb_host *h, int64_t until) {
-    for (;;) {
-        if (server->closed) {
-            close_all(server);
-            return -(int64_t)SHMB_CLOSED;
-        }
-        turns(server);
-        warn_of_waiting(server);
-        int64_t key = shmb_host_poll(h), left = until - shmb_clock_ns();
-        if (key >= 0) return key;
-        if (atomic_exchange(&server->stopped, 0)) return -(int64_t)SHMB_INTERRUPTED;
-        if (left <= 0) return shmb_host_receive(h, 0); /* with all that it has to tell besides */
-        if (!wait_for_pipes(server, left)) return -(int64_t)SHMB_INTERRUPTED;
-    }
-}
-
-int64_t shmb_pipe_server_receive(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns) {
-    if (forked(server)) return -(int64_t)SHMB_FORKED;
-    if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
-    pthread_mutex_lock(&server->mutex);
-    int64_t key = receive(server, h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
-    pthread_mutex_unlock(&server->mutex);
-    return key;
-}
-
 /* Waits for the model: for its one conversation as the runner does, else a little, so that the
  * other conversations have their turn. */
 static void wait_for_advice(shmb_pipe_server *server, int64_t left) {
@@ -241,22 +210,34 @@ static void wait_for_advice(shmb_pipe_server *server, int64_t left) {
     }
 }
 
-static shmb_status run(shmb_pipe_server *server, int64_t until) {
-    int64_t left;
-    server->error.status = SHMB_OK;
-    while (!server->closed && (left = until - shmb_clock_ns()) > 0) {
+/* h: the host, if it is in this process, whose request ends the loop. */
+static int64_t run(shmb_pipe_server *server, shmb_host *h, int64_t until) {
+    while (!server->closed) {
         int asking = turns(server);
-        if (server->error.status) return server->error.status;
-        if (atomic_exchange(&server->stopped, 0)) return SHMB_OK;
-        if (asking) wait_for_advice(server, left);
-        else wait_for_pipes(server, left);
+        shmb_status unanswered = server->error.status;
+        server->error.status = SHMB_OK;
+        if (unanswered && !h) return -(int64_t)unanswered;
+        if (unanswered)
+            fprintf(stderr,
+                    "shmbridge: %s: this compiler waits for answers that cannot arrive: end it\n",
+                    server->error.message);
+        int64_t key = h ? shmb_host_poll(h) : -1, left = until - shmb_clock_ns();
+        if (key >= 0) return key;
+        if (atomic_exchange(&server->stopped, 0)) return -(int64_t)SHMB_INTERRUPTED;
+        if (left <= 0) /* with all that the host has to tell besides */
+            return h ? shmb_host_receive(h, 0) : -(int64_t)SHMB_TIMEOUT;
+        if (asking && !h) wait_for_advice(server, left);
+        else if (!wait_for_pipes(server, left) && h) return -(int64_t)SHMB_INTERRUPTED;
     }
-    return SHMB_TIMEOUT;
+    close_all(server);
+    return -(int64_t)SHMB_CLOSED;
 }
 
-shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns) {
+int64_t shmb_pipe_server_run(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns) {
+    if (forked(server)) return -(int64_t)SHMB_FORKED;
+    if (timeout_ns > SLICE_NS) timeout_ns = SLICE_NS;
     pthread_mutex_lock(&server->mutex);
-    shmb_status status = run(server, shmb_clock_ns() + timeout_ns);
+    int64_t key = run(server, h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
     pthread_mutex_unlock(&server->mutex);
-    return status;
+    return key;
 }

@@ -31,16 +31,16 @@ shmb_status shmb_pipe_server_set_default(shmb_pipe_server *server, const char *t
 void shmb_pipe_server_info(shmb_pipe_server *server, int index, shmb_conversation_info *out);
 const char *shmb_pipe_server_error(const shmb_pipe_server *server);
 int shmb_pipe_server_talking(shmb_pipe_server *server); /* compilers in conversation */
-/* As shmb_host_receive, of the bridge that the conversations' runners belong to, in this process:
- * in one thread, what the pipes bring becomes requests, and replies go back to the pipes. */
-int64_t shmb_pipe_server_receive(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns);
+/* Moves bytes, in one thread, for at most a slice. h: the host of the conversations' runners, if it
+ * is in this process: then what the pipes bring becomes its requests, and this returns as
+ * shmb_host_receive. NULL: waits for another process's advice. Returns -SHMB_TIMEOUT,
+ * -SHMB_INTERRUPTED (`stop` was called), -SHMB_CLOSED, -SHMB_FORKED; without h also -SHMB_DROPPED: a
+ * compiler waits for answers that cannot arrive, and must be ended; shmb_pipe_server_error has the
+ * reason. */
+int64_t shmb_pipe_server_run(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns);
 /* Sends the replies that are there; for any thread. */
 void shmb_pipe_server_flush(shmb_pipe_server *server);
-/* Moves bytes for a bridge of another process, waiting for its advice: until `stop` becomes true,
- * at most timeout_ns. SHMB_TIMEOUT or SHMB_OK; SHMB_DROPPED: a compiler waits for answers that
- * cannot arrive, and must be ended; shmb_pipe_server_error has the reason. */
-shmb_status shmb_pipe_server_run(shmb_pipe_server *server, int64_t timeout_ns);
-void shmb_pipe_server_stop(
-    shmb_pipe_server *server); /* signal-safe: makes run and receive return */
+/* Makes run return; signal-safe. */
+void shmb_pipe_server_stop(shmb_pipe_server *server);
 
 #endif

@@ -76,12 +76,13 @@ class Pipes(Child):
         works("")
         status = lib.SHMB_TIMEOUT
         while status == lib.SHMB_TIMEOUT and not self._is_useless(server):
-            status = lib.shmb_pipe_server_run(server, LOOK_NS)
+            status = -lib.shmb_pipe_server_run(server, ffi.NULL, LOOK_NS)
         lines = [_line(name, info) for name, info in self._infos(server)]
-        if status not in (0, lib.SHMB_TIMEOUT):
+        stopped = status == lib.SHMB_INTERRUPTED
+        if not stopped and status != lib.SHMB_TIMEOUT:
             lines.append(f"{self._decisions[0]} 1 1 {lib.SHMB_SYSTEM} {_reason(server)}\n")
         os.write(self._report, "".join(lines).encode())
-        if status or orphaned:
+        if not stopped or orphaned:
             lib.shmb_pipe_server_close(server)
             self._end_compilers()
         os._exit(0)

@@ -8,7 +8,7 @@ static void the_child(struct compilers *s, shmb_runner *r) {
     pipes_expect(r, "1!");
     pipes_fill(r, "3");
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_FORKED);
-    CHECK(shmb_pipe_server_receive(s->server, s->bridge.host, 0) == -SHMB_FORKED);
+    CHECK(shmb_pipe_server_run(s->server, s->bridge.host, 0) == -SHMB_FORKED);
     shmb_pipe_server_flush(s->server);
     shmb_pipe_server_close(s->server);
     CHECK(shmb_pipe_server_talking(s->server) == 0);

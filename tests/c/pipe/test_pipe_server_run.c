@@ -3,9 +3,9 @@
 #include "pipes.h"
 
 static void *run(void *server) {
-    shmb_status status;
-    while ((status = shmb_pipe_server_run(server, 100000000)) == SHMB_TIMEOUT) continue;
-    CHECK(status == SHMB_OK);
+    int64_t status;
+    while ((status = shmb_pipe_server_run(server, NULL, 100000000)) == -SHMB_TIMEOUT) continue;
+    CHECK(status == -SHMB_INTERRUPTED);
     return NULL;
 }
 
@@ -34,7 +34,7 @@ int main(void) {
         pipes_make(&p[i], "");
         bridge = runner_open(name);
         CHECK(!shmb_pipe_server_add(server, p[i].path, "frames", "bytes", 1 << 16, bridge));
-        if (i == 0) CHECK(shmb_pipe_server_run(server, 1000000) == SHMB_TIMEOUT);
+        if (i == 0) CHECK(shmb_pipe_server_run(server, NULL, 1000000) == -SHMB_TIMEOUT);
     }
     CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "bytes", 1, NULL) == SHMB_IN_USE);
     CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "morse", 1, NULL) == SHMB_INVALID);

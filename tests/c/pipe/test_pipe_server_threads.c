@@ -46,7 +46,7 @@ static int64_t receive_until(struct compilers *s, void *(*end)(void *)) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, end, s->server) == 0);
     int64_t key;
-    while ((key = shmb_pipe_server_receive(s->server, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
+    while ((key = shmb_pipe_server_run(s->server, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
         continue;
     pthread_join(thread, NULL);
     return key;

@@ -1,5 +1,4 @@
-/* Test builds only: counts the stores to the segment and stops the process before a chosen one. */
-#ifdef SHMB_STEPS
+/* Counts the stores to the segment and stops the process before a chosen one. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,6 +21,3 @@ void shmb_step(void) {
 }
 
 long shmb_steps(void) { return count; }
-#else
-typedef int no_steps; /* ISO C wants something in every file */
-#endif
