@@ -101,5 +101,4 @@ int main(int argc, char **argv) {
     close_model();
     fwrite(head, sizeof *head, 3, stdout);
     fwrite(ns, sizeof *ns, count, stdout);
-    return 0;
 }

@@ -59,5 +59,4 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (strcmp(argv[1], "shm") == 0) serve_shm((uint32_t)atoi(argv[2]), argc > 3 ? argv[3] : "");
     else serve_llvm(argv[2]);
-    return 0;
 }

@@ -38,5 +38,4 @@ int main(int argc, char **argv) {
     shmb_status status;
     do status = shmb_drive(&environment, agents, 1, 0, NULL);
     while (!status || status == SHMB_MODEL); /* MODEL: given up by a reset */
-    return 0;
 }

@@ -145,5 +145,4 @@ int main(int argc, char **argv) {
     printf("ready\n");
     fflush(stdout);
     kinds[kind].far();
-    return 0;
 }

@@ -43,5 +43,4 @@ int main(int argc, char **argv) {
     } while (!raised_by_child(child));
     printf("%ld\n", instructions);
     while (run_to_trap(child, PTRACE_CONT)) continue;
-    return 0;
 }

@@ -47,5 +47,4 @@ int main(int argc, char **argv) {
         reply_i64(b.host, key, false, answer);
     }
     bridge_close(&b);
-    return 0;
 }

@@ -30,5 +30,4 @@ int main(int argc, char **argv) {
         fwrite(samples, sizeof *samples, (size_t)n, stdout);
         fflush(stdout);
     }
-    return 0;
 }

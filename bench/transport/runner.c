@@ -40,5 +40,4 @@ int main(int argc, char **argv) {
     }
     blocks(trip);
     shmb_close(r);
-    return 0;
 }

@@ -46,5 +46,4 @@ int main(int argc, char **argv) {
     raise(SIGTRAP);
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

@@ -1,8 +1,8 @@
 /* What a program that has the library starts. The library and its variables are for compilers whose
  * command line names the channel. Others, such as an assembler or a linker of 32 bits or of another
- * C library, must not even see them. May be called between vfork and exec: all is on the stack. */
+ * C library, must not even see them. No compiler calls execl or fexecve, which pass by. May be
+ * called between vfork and exec: all is on the stack. */
 #include <spawn.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,6 @@ extern char **environ;
 
 NEXT(execve)
 NEXT(execvpe)
-NEXT(fexecve)
 NEXT(posix_spawn)
 NEXT(posix_spawnp)
 
@@ -94,13 +93,6 @@ int execvpe(const char *file, char *const words[], char *const all[]) {
     return next_execvpe()(file, words, child);
 }
 
-int fexecve(int fd, char *const words[], char *const all[]) {
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    FOR_CHILD(path, words, all);
-    return next_fexecve()(fd, words, child);
-}
-
 int execv(const char *path, char *const words[]) { return execve(path, words, environ); }
 int execvp(const char *file, char *const words[]) { return execvpe(file, words, environ); }
 
@@ -112,23 +104,3 @@ int execvp(const char *file, char *const words[]) { return execvpe(file, words, 
     }
 SPAWN(posix_spawn)
 SPAWN(posix_spawnp)
-
-/* words: as an array, which ends with NULL. `last` may read what follows. */
-#define EXECL(name, call, last)                                                                    \
-    int name(const char *program, const char *first, ...) {                                        \
-        va_list more;                                                                              \
-        size_t n = 1;                                                                              \
-        va_start(more, first);                                                                     \
-        for (const char *word = first; word; word = va_arg(more, char *)) n++;                     \
-        va_end(more);                                                                              \
-        char *words[n];                                                                            \
-        va_start(more, first);                                                                     \
-        words[0] = (char *)first;                                                                  \
-        for (size_t i = 1; i < n; i++) words[i] = va_arg(more, char *);                            \
-        char *const *all = last;                                                                   \
-        va_end(more);                                                                              \
-        return call(program, words, all);                                                          \
-    }
-EXECL(execl, execve, environ)
-EXECL(execlp, execvpe, environ)
-EXECL(execle, execve, va_arg(more, char *const *))

@@ -230,5 +230,4 @@ int main(void) {
     runner();
     host();
     through_pipes();
-    return 0;
 }

@@ -199,15 +199,10 @@ shmb_tensor *shmb_builder_tensors(struct builder *b) {
     for (uint32_t i = 0; i < b->count; i++) {
         const struct field *f = &b->fields[i];
         shmb_field_place(f, dims, at.end, &at);
-        bool list = kind_is_list(f->kind);
-        tensors[i] = (shmb_tensor){.name = f->name,
-                                   .dtype = (shmb_dtype)f->dtype,
-                                   .kind = (shmb_kind)f->kind,
-                                   .rank = f->rank,
-                                   .size = at.size,
-                                   .dims = dims,
-                                   .offsets = list ? (const int64_t *)(b->body + at.offsets) : NULL,
-                                   .data = b->body + at.values};
+        tensors[i] = field_tensor(f, dims);
+        tensors[i].size = at.size;
+        tensors[i].data = b->body + at.values;
+        if (kind_is_list(f->kind)) tensors[i].offsets = (const int64_t *)(b->body + at.offsets);
         dims += field_dims(f);
     }
     return tensors;

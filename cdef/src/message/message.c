@@ -135,11 +135,8 @@ shmb_tensor *shmb_layout_tensors(const struct layout *l, const int64_t *dims) {
     if (l->dims) memcpy(own, dims, l->dims * sizeof *dims);
     for (uint32_t i = 0; i < l->count; i++) {
         const struct field *f = &l->fields[i];
-        tensors[i] = (shmb_tensor){.name = memcpy(names, f->name, f->name_bytes + 1),
-                                   .dtype = (shmb_dtype)f->dtype,
-                                   .kind = (shmb_kind)f->kind,
-                                   .rank = f->rank,
-                                   .dims = own};
+        tensors[i] = field_tensor(f, own);
+        tensors[i].name = memcpy(names, f->name, f->name_bytes + 1);
         own += field_dims(f);
         names += f->name_bytes + 1;
     }

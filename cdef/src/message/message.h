@@ -39,6 +39,15 @@ static inline uint32_t field_dims(const struct field *f) {
     return f->rank + (uint32_t)kind_is_list(f->kind);
 }
 
+/* The field as a tensor, without its values. */
+static inline shmb_tensor field_tensor(const struct field *f, const int64_t *dims) {
+    return (shmb_tensor){.name = f->name,
+                         .dtype = (shmb_dtype)f->dtype,
+                         .kind = (shmb_kind)f->kind,
+                         .rank = f->rank,
+                         .dims = dims};
+}
+
 /* Is this a field that can be: a known dtype and kind, and a rank that the kind allows? */
 bool shmb_field_valid(uint8_t dtype, uint8_t kind, uint8_t rank);
 bool shmb_field_equal(const struct field *a, const struct field *b);

@@ -99,7 +99,7 @@ struct known {
     struct layout *layout;
     int64_t *dims;         /* and behind them room for the next message's */
     struct extent *places; /* of each field in the body */
-    size_t bytes;          /* of the body */
+    size_t bytes, offsets; /* of the body; of all lists together, how many */
     /* Never used twice in a process's receiver: of layout and dims together; of the same without
      * the lengths of strings; of where the tensors and lists lie. */
     uint64_t version, form, placed;

@@ -50,12 +50,13 @@ static const char *learn_dims(struct receiver *r, struct known *k, const uint8_t
     int64_t *dims = k->dims + k->layout->dims;
     take_copy(dims, meta, k->layout->dims * sizeof *dims);
     bool changed = !k->version, moved = changed;
-    k->bytes = 0;
+    k->bytes = k->offsets = 0;
     for (uint32_t i = 0; i < k->layout->count; i++) {
         const struct field *f = &k->layout->fields[i];
         size_t was = k->places[i].values, bytes = field_dims(f) * sizeof *dims;
         if (!shmb_field_place(f, dims, k->bytes, &k->places[i])) return "its dims overflow";
         k->bytes = k->places[i].end;
+        if (kind_is_list(f->kind)) k->offsets += (size_t)dims[0] + 1;
         if (f->kind != SHMB_STRING) {
             changed |= bytes && memcmp(dims, dims - k->layout->dims, bytes) != 0;
             moved |= k->places[i].values != was;
@@ -92,23 +93,17 @@ static __attribute__((noinline)) const char *learn(struct receiver *r, struct kn
 /* Copies the offsets of the message's lists and checks the copies. */
 static const char *copy_lists(struct receiver *r, struct incoming *in, uint32_t slot) {
     const struct known *k = in->of;
-    size_t total = 0;
     const int64_t *dims = k->dims;
-    for (uint32_t i = 0; i < k->layout->count; i++) {
-        if (kind_is_list(k->layout->fields[i].kind)) total += (size_t)dims[0] + 1;
-        dims += field_dims(&k->layout->fields[i]);
-    }
     in->lists = NULL;
-    if (!total) return NULL;
-    if (total > r->lists[slot].room) {
-        int64_t *more = realloc(r->lists[slot].offsets, total * sizeof *more);
+    if (!k->offsets) return NULL;
+    if (k->offsets > r->lists[slot].room) {
+        int64_t *more = realloc(r->lists[slot].offsets, k->offsets * sizeof *more);
         if (!more) return shmb_out_of_memory;
         r->lists[slot].offsets = more;
-        r->lists[slot].room = total;
+        r->lists[slot].room = k->offsets;
     }
     int64_t *to = r->lists[slot].offsets;
     in->lists = to;
-    dims = k->dims;
     for (uint32_t i = 0; i < k->layout->count; i++) {
         const struct field *f = &k->layout->fields[i];
         if (kind_is_list(f->kind)) {
@@ -181,12 +176,8 @@ void shmb_incoming_tensor(const struct incoming *in, uint32_t field, shmb_tensor
         dims += field_dims(f);
     }
     const struct field *f = &k->layout->fields[field];
-    *out = (shmb_tensor){.name = f->name,
-                         .dtype = (shmb_dtype)f->dtype,
-                         .kind = (shmb_kind)f->kind,
-                         .rank = f->rank,
-                         .size = k->places[field].size,
-                         .dims = dims,
-                         .offsets = kind_is_list(f->kind) ? lists : NULL,
-                         .data = in->body + k->places[field].values};
+    *out = field_tensor(f, dims);
+    out->size = k->places[field].size;
+    out->data = in->body + k->places[field].values;
+    if (kind_is_list(f->kind)) out->offsets = lists;
 }

@@ -70,5 +70,4 @@ int main(void) {
     refused(SHMB_FLOAT32, 2, (float[]){-INFINITY, -INFINITY}, SHMB_SAMPLE_LOGITS, SHMB_MODEL);
     refused(SHMB_FLOAT32, 2, (float[]){1, 2}, SHMB_RAW, SHMB_INVALID);
     refused(SHMB_FLOAT32, 2, (float[]){1, 2}, (shmb_choice)-1, SHMB_INVALID);
-    return 0;
 }

@@ -254,5 +254,4 @@ int main(void) {
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_INVALID);
     shmb_runner *all[] = {model, learner, second, fails, gone, two};
     for (int i = 0; i < 6; i++) shmb_close(all[i]);
-    return 0;
 }

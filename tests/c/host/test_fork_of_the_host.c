@@ -64,5 +64,4 @@ int main(void) {
     shmb_close(r);
     bridge_close(&b);
     a_runners_child_keeps_no_channel();
-    return 0;
 }

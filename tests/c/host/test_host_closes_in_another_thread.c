@@ -43,5 +43,4 @@ int main(void) {
     CHECK_STATUS(r, shmb_receive_i64(r, ticket, &advice), SHMB_CLOSED);
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

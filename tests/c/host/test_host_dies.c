@@ -35,5 +35,4 @@ int main(void) {
     wait_policy("");
     wait_policy("?wait=spin");
     wait_policy("?wait=block");
-    return 0;
 }

@@ -161,5 +161,4 @@ int main(void) {
     shmb_close(r);
     bridge_close(&b);
     CHECK(times_mapped(b.name) == 0);
-    return 0;
 }

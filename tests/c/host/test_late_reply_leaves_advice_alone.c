@@ -33,5 +33,4 @@ int main(void) {
     shmb_host_release(b.host, key);
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

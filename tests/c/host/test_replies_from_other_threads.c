@@ -54,5 +54,4 @@ int main(void) {
     for (int i = 0; i < WORKERS; i++) CHECK(write(queue[1], &end, sizeof end) == sizeof end);
     for (int i = 0; i < WORKERS; i++) pthread_join(workers[i], NULL);
     bridge_close(&b);
-    return 0;
 }

@@ -78,5 +78,4 @@ int main(void) {
     shmb_close(r);
     shmb_segment_detach(&raw);
     bridge_close(&b);
-    return 0;
 }

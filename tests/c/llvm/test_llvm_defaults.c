@@ -256,5 +256,4 @@ int main(void) {
     limit_leaves_the_rest_to_llvm();
     sizes_are_the_headers();
     priorities_saturate();
-    return 0;
 }

@@ -118,5 +118,4 @@ int main(void) {
     /* nothing was asked */
     CHECK(shmb_llvm_protocol.answer(c.state, c.runner, SHMB_OK, &c.answer) == SHMB_INVALID);
     compiler_stop(&c);
-    return 0;
 }

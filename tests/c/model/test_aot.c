@@ -116,5 +116,4 @@ int main(void) {
                shmb_advice_count(r) == 0);
         shmb_close(r);
     }
-    return 0;
 }

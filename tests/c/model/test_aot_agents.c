@@ -45,5 +45,4 @@ int main(void) {
         }
     }
     shmb_close(r);
-    return 0;
 }

@@ -48,5 +48,4 @@ int main(void) {
     CHECK_STATUS(r, bridge_result(r), SHMB_INVALID);
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

@@ -30,5 +30,4 @@ int main(void) {
         shmb_close(r);
         pipes_remove(&p);
     }
-    return 0;
 }

@@ -43,5 +43,4 @@ int main(void) {
     shmb_close(r);
     process_kill(pid);
     compilers_close(&s);
-    return 0;
 }

@@ -26,5 +26,4 @@ int main(void) {
     shmb_frames_protocol.end(state); /* its compiler died */
     CHECK(feed(state, 4, 4, &used) == ASK && used == FRAME_HEAD + 4);
     shmb_frames_protocol.free(state);
-    return 0;
 }

@@ -79,5 +79,4 @@ int main(void) {
     others_signals(&p);
     CHECK(sigaction(SIGPIPE, NULL, &after) == 0 && after.sa_handler == count);
     pipes_remove(&p);
-    return 0;
 }

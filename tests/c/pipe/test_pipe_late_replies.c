@@ -75,5 +75,4 @@ int main(void) {
     not_written(&p, r);
     shmb_close(r);
     pipes_remove(&p);
-    return 0;
 }

@@ -90,5 +90,4 @@ int main(void) {
     claims_gigabytes(&p);
     speaks_out_of_turn(&p);
     pipes_remove(&p);
-    return 0;
 }

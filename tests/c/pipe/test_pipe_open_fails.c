@@ -71,5 +71,4 @@ int main(void) {
         CHECK(try_open("pipe://%s", p.path, "does not admit") == SHMB_PERMISSION);
     }
     pipes_remove(&p);
-    return 0;
 }

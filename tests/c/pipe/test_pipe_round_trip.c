@@ -64,5 +64,4 @@ int main(void) {
     shmb_pipe_server_info(s.server, 0, &info);
     CHECK(info.asked == 11 && info.status == SHMB_TOO_LARGE && *info.why);
     compilers_close(&s);
-    return 0;
 }

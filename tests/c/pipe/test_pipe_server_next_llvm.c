@@ -61,5 +61,4 @@ int main(void) {
     expect_advice(&s);
     compiler_leaves();
     compilers_close(&s);
-    return 0;
 }

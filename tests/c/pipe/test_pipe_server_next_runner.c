@@ -140,5 +140,4 @@ int main(void) {
     }
     runners_in_turn(&s);
     compilers_close(&s);
-    return 0;
 }

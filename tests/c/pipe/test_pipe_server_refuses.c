@@ -68,5 +68,4 @@ int main(void) {
     shmb_close(r);
     a_frames_length_takes_no_memory(&s);
     compilers_close(&s);
-    return 0;
 }

@@ -56,5 +56,4 @@ int main(void) {
     shmb_pipe_server_free(server);
     for (int i = 0; i < 2; i++) pipes_remove(&p[i]);
     CHECK(bridge_clean(name));
-    return 0;
 }

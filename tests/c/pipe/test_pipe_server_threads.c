@@ -79,5 +79,4 @@ int main(void) {
     shmb_close(r);
     compilers_close(&s);
     for (int i = 0; i < LINES; i++) pipes_remove(&more[i]);
-    return 0;
 }

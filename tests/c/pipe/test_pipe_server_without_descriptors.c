@@ -42,5 +42,4 @@ int main(void) {
     leaves_while_there_are_none(&s, &half_a_frame, sizeof half_a_frame);
     leaves_while_there_are_none(&s, &no_length, sizeof no_length);
     compilers_close(&s);
-    return 0;
 }

@@ -214,5 +214,4 @@ int main(void) {
     wanted_dtypes();
     evaluated_as();
     shmb_close(r);
-    return 0;
 }

@@ -79,5 +79,4 @@ int main(void) {
     what_comes_too_late_is_refused(server.bridge.name);
     a_failure_in_time_lasts(server.bridge.name);
     server_stop(&server);
-    return 0;
 }

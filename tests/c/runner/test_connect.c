@@ -160,5 +160,4 @@ int main(void) {
     pipes_that_stand_are_waited_for();
     a_channel_may_become_free();
     a_host_that_always_has_a_request_still_accepts();
-    return 0;
 }

@@ -147,5 +147,4 @@ int main(void) {
     a_host_may_say_any_deadline(&s.bridge);
     the_host_says_how_long_an_answer_may_take(&s.bridge);
     bridge_close(&s.bridge);
-    return 0;
 }

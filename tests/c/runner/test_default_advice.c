@@ -252,5 +252,4 @@ int main(void) {
     with_a_host();
     the_first_failure();
     CHECK(stats(NULL).defaulted == 0);
-    return 0;
 }

@@ -45,5 +45,4 @@ int main(int argc, char **argv) {
     shmb_close(r);
     process_kill(host);
     CHECK(bridge_clean(name));
-    return 0;
 }

@@ -55,5 +55,4 @@ int main(void) {
     CHECK_STATUS(r, shmb_open("shm://no/slash", NULL, &r), SHMB_INVALID);
     use(r, SHMB_INVALID);
     a_runner_that_is_null();
-    return 0;
 }

@@ -158,5 +158,4 @@ int main(void) {
     the_first_error_stays();
     shmb_close(r);
     server_stop(&server);
-    return 0;
 }

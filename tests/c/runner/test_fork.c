@@ -57,5 +57,4 @@ int main(void) {
     shmb_close(bound);
     process_kill(host);
     CHECK(bridge_clean(name));
-    return 0;
 }

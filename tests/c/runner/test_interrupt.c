@@ -26,5 +26,4 @@ int main(void) {
     wait_policy(&s, "wait=spin");
     wait_policy(&s, "");
     bridge_close(&s.bridge);
-    return 0;
 }

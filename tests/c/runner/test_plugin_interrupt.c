@@ -21,5 +21,4 @@ int main(void) {
         CHECK(evaluated(r) == 7);
         shmb_close(r);
     }
-    return 0;
 }

@@ -74,5 +74,4 @@ int main(void) {
     lasts(SHMB_MODEL, false);
     rests_after_a_late_answer();
     inherits();
-    return 0;
 }

@@ -63,5 +63,4 @@ int main(void) {
         of_runner();
     }
     pipes_remove(&p);
-    return 0;
 }

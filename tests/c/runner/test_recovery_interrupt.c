@@ -49,5 +49,4 @@ int main(void) {
     CHECK_STATUS(r, shmb_runner_continue(r), SHMB_OK);
     CHECK(stats(r).defaulted == 2 && shmb_advice_count(r) == 1);
     shmb_close(r);
-    return 0;
 }

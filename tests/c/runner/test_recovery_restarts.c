@@ -75,5 +75,4 @@ int main(void) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     close(ends[1]);
     CHECK(process_wait(supervisor) == 0);
-    return 0;
 }

@@ -222,5 +222,4 @@ int main(void) {
     interrupts_end_one_question();
     default_advice();
     bad_options();
-    return 0;
 }

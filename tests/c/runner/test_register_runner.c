@@ -102,5 +102,4 @@ int main(void) {
         CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && ((const int64_t *)t.data)[1] == 2 * i);
     }
     shmb_close(r);
-    return 0;
 }

@@ -63,5 +63,4 @@ int main(void) {
     }
     it_looks_for_the_dead(&b);
     bridge_close(&b);
-    return 0;
 }

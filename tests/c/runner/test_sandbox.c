@@ -81,5 +81,4 @@ int main(void) {
     server_halt(&s);
     both_sides_in_mid_talk(&s.bridge);
     bridge_close(&s.bridge);
-    return 0;
 }

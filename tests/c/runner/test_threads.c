@@ -66,5 +66,4 @@ int main(void) {
     }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     server_stop(&server);
-    return 0;
 }

@@ -313,5 +313,4 @@ int main(void) {
     what_was_answered_outlives_the_host("wait=block");
     a_plug_in_answers_while_it_is_asked();
     a_runner_that_did_not_open_says_why();
-    return 0;
 }

@@ -81,5 +81,4 @@ int main(void) {
     o = (shmb_options){.size = sizeof o, .wait = (shmb_wait)7};
     CHECK_STATUS(r, shmb_open("x", &o, &r), SHMB_INVALID);
     shmb_close(r);
-    return 0;
 }

@@ -64,5 +64,4 @@ int main(void) {
     }
     shmb_close(r);
     server_stop(&server);
-    return 0;
 }

@@ -73,5 +73,4 @@ int main(void) {
         CHECK(fchown(fd, 65534, 65534) == 0);
         expect(fd, SHMB_PERMISSION, "belongs to user 65534");
     }
-    return 0;
 }

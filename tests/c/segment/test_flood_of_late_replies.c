@@ -58,5 +58,4 @@ int main(void) {
     evaluate_in_a_flood(&b, &raw, true, SHMB_INTERRUPTED);
     shmb_segment_detach(&raw);
     bridge_close(&b);
-    return 0;
 }

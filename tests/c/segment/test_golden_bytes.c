@@ -105,5 +105,4 @@ int main(void) {
     shmb_close(r);
     EXPECT(512, FREE, 1, 0, 0, 0, 0, 0, 0);
     bridge_close(&b);
-    return 0;
 }

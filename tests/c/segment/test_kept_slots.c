@@ -67,5 +67,4 @@ int main(void) {
     CHECK(shmb_host_values(b.host, key, 0, &x, sizeof x) == -1); /* its slot has another request */
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

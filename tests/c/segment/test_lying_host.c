@@ -56,5 +56,4 @@ int main(void) {
     LIE("", .flags = NEW, .data = {100, 0, 0, 0});
     shmb_segment_detach(&raw);
     bridge_close(&b);
-    return 0;
 }

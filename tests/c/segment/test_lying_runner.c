@@ -223,5 +223,4 @@ int main(void) {
     shmb_close(honest);
     shmb_segment_detach(&raw);
     bridge_close(&b);
-    return 0;
 }

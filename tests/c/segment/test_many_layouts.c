@@ -51,5 +51,4 @@ int main(void) {
     for (int i = 0; i < 200; i++) ask(&b, r, i % MAX_LAYOUTS);
     shmb_close(r);
     bridge_close(&b);
-    return 0;
 }

@@ -29,5 +29,4 @@ int main(void) {
         CHECK(feature_u8(r, "x", 1) == x && !resident(x + BYTES / 2));
         shmb_close(r);
     }
-    return 0;
 }

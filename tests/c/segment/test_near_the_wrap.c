@@ -74,5 +74,4 @@ int main(void) {
     generations(&b, (UINT64_MAX >> 8) - BEFORE);
     bridge_close(&b);
     semaphores();
-    return 0;
 }

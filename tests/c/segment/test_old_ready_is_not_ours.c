@@ -23,5 +23,4 @@ int main(void) {
     CHECK(asked(r, 1) == 2);
     shmb_close(r);
     server_stop(&server);
-    return 0;
 }

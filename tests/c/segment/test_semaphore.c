@@ -109,5 +109,4 @@ int main(void) {
     a_signal_ends_a_wait();
     void (*const lies[])(uint64_t) = {write_anything, toggle, wake, move, move_to_a_lock, lock};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) a_liar_costs_little(lies[i]);
-    return 0;
 }

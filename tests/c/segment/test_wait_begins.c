@@ -164,5 +164,4 @@ int main(void) {
     a_lost_cpu_ends_spinning_for_a_while();
     a_wait_is_noted();
     rings_and_signals_end_a_wait();
-    return 0;
 }

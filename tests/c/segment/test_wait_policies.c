@@ -40,5 +40,4 @@ int main(void) {
             exchange(host, runner, false);
     exchange(SHMB_WAIT_BLOCK, SHMB_WAIT_BLOCK, true);
     exchange(SHMB_WAIT_DEFAULT, SHMB_WAIT_DEFAULT, true);
-    return 0;
 }

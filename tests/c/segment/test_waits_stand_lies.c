@@ -119,5 +119,4 @@ int main(void) {
     a_bell_that_never_falls_silent_is_not_listened_to();
     a_flag_that_someone_lowers_costs_no_slice();
     the_first_flag_that_someone_lowers_costs_no_slice();
-    return 0;
 }

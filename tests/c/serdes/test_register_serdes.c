@@ -60,5 +60,4 @@ int main(void) {
           strstr(shmb_codec_error(c), "rank"));
     CHECK(shmb_codec_decode(c, SHMB_REQUEST, "xy", 2, &want) == SHMB_OK && want == SHMB_FLOAT32);
     shmb_codec_free(c);
-    return 0;
 }

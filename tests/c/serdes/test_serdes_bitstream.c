@@ -199,5 +199,4 @@ int main(void) {
     malformed_requests_are_corrupt();
     shmb_codec_free(c);
     shmb_codec_free(d);
-    return 0;
 }

@@ -119,5 +119,4 @@ int main(void) {
     advice_of_another_dtype_than_wanted_is_a_mismatch();
     shmb_codec_free(c);
     shmb_codec_free(d);
-    return 0;
 }

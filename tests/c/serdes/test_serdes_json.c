@@ -257,5 +257,4 @@ int main(void) {
     names_that_are_no_text_are_refused();
     shmb_codec_free(c);
     shmb_codec_free(d);
-    return 0;
 }

@@ -87,5 +87,4 @@ int main(void) {
     other_lines_are_corrupt();
     a_header_is_read_whole();
     a_long_line_is_no_bomb();
-    return 0;
 }

@@ -110,5 +110,4 @@ int main(void) {
     ties_are_decided_by_the_last_digit();
     what_is_written_is_read_back();
     a_locale_changes_nothing();
-    return 0;
 }
