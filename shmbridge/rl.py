@@ -128,23 +128,12 @@ class Agent:
     def reward(self) -> float:
         return float(self.random._agent.reward)
 
-    def act(self, action: Action) -> int | None:
-        """Called before the choice. Override it to choose yourself.
-
-        Args:
-            action: The action so far, with the advice.
-
-        Returns:
-            The action's index, or None to use the choice.
-        """
-
-    def _begin(self, context: Any) -> Any:
+    def _begin(self) -> Any:
         """Its handle for shmb_drive."""
         self._texts = plugins.c_text(self.name), plugins.c_text(self.advice or "")
         c = self.random._agent
         c.name, c.advice = self._texts[0], self._texts[1] if self.advice else ffi.NULL
         c.size, c.runner, c.choice = ffi.sizeof(c[0]), handle_of(self.runner), _code(self.choice)
-        c.act, c.context = lib.shmb_python_act, context
         return c
 
 
@@ -222,7 +211,6 @@ class _Episode:
 
     def __init__(self, environment: Environment, agents: Sequence[Agent]) -> None:
         self.environment = environment
-        self.agents = {agent.name: agent for agent in agents}
         self.runners = {handle_of(agent.runner): agent.runner for agent in agents}
         self.c: Any = ffi.NULL
         self.error: BaseException | None = None
@@ -235,7 +223,7 @@ class _Episode:
         with ExitStack() as stack:
             for runner in self.runners.values():
                 stack.enter_context(in_use(runner))
-            handles = [agent._begin(context) for agent in agents]
+            handles = [agent._begin() for agent in agents]
             ask = lib.shmb_python_ask
             status = lib.shmb_drive_by(c, handles, len(handles), max_steps, ask, why)
             if status and self.error is None:
@@ -281,18 +269,8 @@ def _ask(context: Any, r: Any) -> int:
     return int(lib.SHMB_INTERRUPTED)
 
 
-def _act(context: Any, _agent: Any, c: Any) -> int:
-    episode: _Episode = ffi.from_handle(context)
-    action = episode.action(c)
-    index = episode.agents[action.agent].act(action)
-    c.index = index or 0
-    return index is not None
-
-
 def _step(context: Any, _c: Any, action: Any) -> int:
     episode: _Episode = ffi.from_handle(context)
-    if episode.error is not None:  # act's
-        return int(lib.SHMB_MODEL)
     return episode.fill(episode.environment.step(episode.action(action)))
 
 
@@ -318,7 +296,7 @@ def _keep(_kind: Any, error: BaseException, trace: Any) -> int:
     return int(lib.SHMB_MODEL if isinstance(error, Exception) else lib.SHMB_INTERRUPTED)
 
 
-for _callback in (_reset, _ask, _act, _step, _on_error):
+for _callback in (_reset, _ask, _step, _on_error):
     ffi.def_extern(f"shmb_python{_callback.__name__}", lib.SHMB_INTERRUPTED, _keep)(_callback)
 
 
@@ -337,7 +315,7 @@ def drive(
 
     Raises:
         InvalidError: `max_steps` is below 1, two agents have one name, or a runner is in use.
-        Exception: The exceptions of reset, step, act and on_error. Those of evaluate and `choose`,
+        Exception: The exceptions of reset, step and on_error. Those of evaluate and `choose`,
             unless on_error returns an action.
     """
     if max_steps is not None and max_steps < 1:

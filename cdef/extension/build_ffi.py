@@ -49,7 +49,6 @@ extern "Python" {
     shmb_status shmb_python_on_error(void *, shmb_episode *, shmb_status, const char *,
                                      shmb_action *);
     shmb_status shmb_python_ask(void *, shmb_runner *);
-    int32_t shmb_python_act(void *, struct shmb_agent *, shmb_action *);
 }
 """
 

@@ -478,7 +478,7 @@ static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
 int64_t shmb_advice_count(const shmb_runner *r);
 /** A tensor by its index. Errors: INVALID. */
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
-/** A tensor by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
+/** A field by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
 
 /**
@@ -496,8 +496,6 @@ static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int6
 static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
     return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
 }
-/** A string: *text[*bytes], not zero-terminated. It stays valid as long as *out of shmb_advice. */
-shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text, int64_t *bytes);
 
 /** ---- Ask several questions at once ---------------------------------------------------------- */
 
@@ -546,11 +544,6 @@ shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
 static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
     shmb_status status = shmb_receive(r, ticket);
     return status ? status : shmb_advice_i64(r, NULL, advice);
-}
-/** Advice as one float64. */
-static inline shmb_status shmb_receive_f64(shmb_runner *r, shmb_ticket ticket, double *advice) {
-    shmb_status status = shmb_receive(r, ticket);
-    return status ? status : shmb_advice_f64(r, NULL, advice);
 }
 
 /** ---- Control -------------------------------------------------------------------------------- */

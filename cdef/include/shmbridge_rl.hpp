@@ -14,7 +14,7 @@
  *     Unroll pass;
  *     if (auto episode = shmbridge::drive(pass, {&agent}, 1000); !episode) warn(episode.message());
  *
- * Nothing here throws by itself. An exception in reset, step, on_error or act ends the episode, is
+ * Nothing here throws by itself. An exception in reset, step or on_error ends the episode, is
  * reported to the trainer, and is rethrown by drive. */
 #ifndef SHMBRIDGE_RL_HPP
 #define SHMBRIDGE_RL_HPP
@@ -60,12 +60,8 @@ public:
         c_.choice = choice;
         c_.random = seed;
     }
-    virtual ~Agent() = default;
     Agent(const Agent &) = delete;
     Agent &operator=(const Agent &) = delete;
-
-    /** Called before the choice: set action.index and return true, or return false to use it. */
-    virtual bool act(Action &) { return false; }
 
     /** The agent's name. */
     const std::string &name() const { return name_; }
@@ -138,8 +134,6 @@ public:
             a->c_.name = a->name_.c_str();
             a->c_.advice = a->advice_.empty() ? nullptr : a->advice_.c_str();
             a->c_.runner = a->runner_.get();
-            a->c_.act = on_act;
-            a->c_.context = this;
             agents.push_back(&a->c_);
         }
         const char *why = "";
@@ -216,19 +210,6 @@ private:
         shmb_status stopped = d.outcome();
         return stopped || goes_on ? stopped : status;
     }
-    static int32_t on_act(void *context, shmb_agent *agent, shmb_action *action) {
-        Driver &d = *static_cast<Driver *>(context);
-        bool made = false;
-        for (Agent *a : d.agents_)
-            if (&a->c_ == agent)
-                d.call([&] {
-                    Action its = d.of(action);
-                    made = a->act(its);
-                    action->index = its.index;
-                });
-        return made || d.environment_.stopped_; /* the following step ends it */
-    }
-
     Environment &environment_;
     span<Agent *const> agents_;
 #ifdef __cpp_exceptions

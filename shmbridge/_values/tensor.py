@@ -284,7 +284,8 @@ def write_field(add: Any, field: Field) -> None:
 def as_tensors(fields: Sequence[Field]) -> tuple[Any, list[Any]]:
     """The fields as shmb_tensor[len(fields)], and what lies behind the pointers besides their
     arrays."""
-    tensors, behind = ffi.new("shmb_tensor[]", len(fields)), []
+    tensors = ffi.new("shmb_tensor[]", len(fields))
+    behind: list[Any] = []
     for i, field in enumerate(fields):
         t, values, offsets = tensors[i], field.values, field.offsets
         behind += ffi.new("char[]", field.name.encode()), ffi.new("int64_t[]", field.dims or (0,))

@@ -51,18 +51,6 @@ def test_raw_advice_is_the_environments_to_read(serve, name):
             drive(environment, Agent(runner, advice="value"))
 
 
-def test_an_agent_may_choose_itself(serve, name):
-    class Greedy(Agent):
-        """Takes the policy's choice two times of three."""
-
-        def act(self, action):
-            return int(action.advice[0] > 5) if self.steps % 3 == 2 else None
-
-    with serve(right), connect(name) as runner:
-        drive(corridor := Corridor(), Greedy(runner))
-    assert corridor.actions == [1, 1, 0, 1, 1, 0, 1, 1]
-
-
 def test_several_agents_with_runners_of_their_own(serve, name):
     seen = []
 
@@ -118,7 +106,7 @@ def test_done_at_reset_asks_nobody(serve, name):
         assert agent.steps == 0
 
 
-@pytest.mark.parametrize("where", ["reset", "step", "act", "on_error"])
+@pytest.mark.parametrize("where", ["reset", "step", "on_error"])
 def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, where):
     ends = []
 
@@ -137,7 +125,7 @@ def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, w
 
     with serve(trainer), connect(name) as runner:
         corridor, agent = Corridor(), Agent(runner)
-        setattr(agent if where == "act" else corridor, where, boom)
+        setattr(corridor, where, boom)
         with pytest.raises(Boom):
             drive(corridor, agent)
         assert len(ends) == (where != "reset")

@@ -41,7 +41,7 @@ typedef enum shmb_choice {
     SHMB_SAMPLE_LOGITS = 1,
     /** The same, proportional to element i; the elements need not add up to 1. */
     SHMB_SAMPLE_PROBABILITIES = 2,
-    /** No index: the environment reads the advice. */
+    /** No index: the environment reads the advice, and chooses itself. */
     SHMB_RAW = 3
 } shmb_choice;
 
@@ -94,13 +94,6 @@ typedef struct shmb_agent {
     const char *advice;
     /** Initially the seed, then the generator's state. */
     uint64_t random;
-    /**
-     * Called before `choice` with the advice in *action. Sets action->index and returns 1, or
-     * returns 0 to use `choice`. May be NULL.
-     */
-    int32_t (*act)(void *context, struct shmb_agent *agent, shmb_action *action);
-    /** Passed to act. */
-    void *context;
     /** The number of actions in the last episode. */
     int64_t steps;
     /** The sum of rewards in the last episode. */

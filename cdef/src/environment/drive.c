@@ -141,8 +141,7 @@ static shmb_status drive_ask(shmb_episode *e, shmb_action *action) {
     for (int64_t i = 0; i < e->count; i++)
         if (e->agents[i]->runner == r) e->trainers[i].pending_reward = 0;
     if ((status = drive_read_advice(e, agent, trainer, action))) return status;
-    if ((agent->act && agent->act(agent->context, agent, action)) || agent->choice == SHMB_RAW)
-        return SHMB_OK;
+    if (agent->choice == SHMB_RAW) return SHMB_OK;
     status = shmb_choose(&action->advice, agent->choice, &agent->random, &action->index, &why);
     return status ? shmb_fail(&e->why, status, "agent \"%.60s\", \"%.60s\": %s", name_of(agent),
                               action->advice.name, why)

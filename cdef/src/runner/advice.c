@@ -110,19 +110,3 @@ shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtyp
     status = shmb_advice(r, name, &t);
     return status ? status : read_number(r, &t, dtype, advice);
 }
-
-shmb_status shmb_advice_string(shmb_runner *r, const char *name, const char **text,
-                               int64_t *bytes) {
-    shmb_tensor t;
-    shmb_status status = check_read(r, text && bytes ? text : NULL);
-    if (!status) status = shmb_advice(r, name, &t);
-    if (status) return status;
-    if (t.kind != SHMB_STRING)
-        return shmb_fail(&r->error, SHMB_MISMATCH,
-                         "expected advice of one string, found \"%.100s\" with %lld %s", t.name,
-                         (long long)t.size,
-                         t.kind == SHMB_STRINGS ? "bytes of several" : shmb_dtype_name(t.dtype));
-    *text = t.data;
-    *bytes = t.size;
-    return SHMB_OK;
-}

@@ -113,12 +113,6 @@ static shmb_status on_error(void *context, shmb_episode *e, shmb_status status, 
     return SHMB_OK;
 }
 
-static int32_t last_one(void *context, shmb_agent *agent, shmb_action *action) {
-    CHECK(context == agent && action->advice.size == 4);
-    action->index = action->advice.size - 1;
-    return agent->steps % 2 == 0;
-}
-
 int main(void) {
     kind_register("policy", evaluate);
     shmb_runner *model = runner_open("policy://model"), *learner = runner_open("policy://learner"),
@@ -181,10 +175,7 @@ int main(void) {
     c.turns = NULL;
     *log_text = 0;
 
-    /* own choices, raw advice, and one field of several */
-    a = (shmb_agent){.size = sizeof a, .runner = model, .act = last_one, .context = &a};
-    CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 3);
-    CHECK(shmb_drive(&environment, one, 1, 2, NULL) == SHMB_OK && c.last == 2);
+    /* raw advice, and one field of several */
     a = (shmb_agent){.size = sizeof a, .runner = two, .choice = SHMB_RAW};
     CHECK(shmb_drive(&environment, one, 1, 0, NULL) == SHMB_OK && c.last == 0 && !c.raw);
     a.advice = "logits";

@@ -24,16 +24,13 @@ static void no_result(void) {
     REFUSED(shmb_advice_at(r, 0, NULL));
     REFUSED(shmb_advice(r, "advice", NULL));
     REFUSED(shmb_advice_number(r, "advice", SHMB_FLOAT32, NULL));
-    REFUSED(shmb_advice_string(r, "advice", NULL, &number));
-    REFUSED(shmb_advice_string(r, "advice", &(const char *){NULL}, NULL));
     REFUSED(shmb_expected_at(r, NULL, 0, NULL));
     shmb_runner_stats(r, NULL);
     CHECK_STATUS(r, shmb_advice_i64(r, "advice", &number), SHMB_OK);
     CHECK(number == 2);
     CHECK(shmb_choose(NULL, SHMB_ARGMAX, NULL, &number, NULL) == SHMB_INVALID);
     CHECK(shmb_choose(&(shmb_tensor){0}, SHMB_ARGMAX, NULL, NULL, NULL) == SHMB_INVALID);
-    CHECK(shmb_advice_i64(NULL, NULL, &number) == SHMB_NO_MEMORY &&
-          shmb_advice_string(NULL, NULL, &(const char *){NULL}, &number) == SHMB_NO_MEMORY);
+    CHECK(shmb_advice_i64(NULL, NULL, &number) == SHMB_NO_MEMORY);
 }
 
 /* A number of each sort, a text and a vector. */
@@ -80,12 +77,11 @@ static void fields(void) {
 }
 
 static void as_numbers(void) {
-    int64_t i64 = 7, bytes = 7;
+    int64_t i64 = 7;
     int32_t i32 = 7;
     float f32 = 7;
     double f64 = 7;
     uint8_t u8 = 7;
-    const char *text = NULL;
     CHECK_STATUS(r, shmb_advice_i64(r, "unroll", &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_INT32, &i32), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_FLOAT32, &f32), SHMB_OK);
@@ -95,8 +91,6 @@ static void as_numbers(void) {
     CHECK_STATUS(r, shmb_advice_i64(r, "inline", &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "inline", SHMB_UINT8, &u8), SHMB_OK);
     CHECK(f64 == 0.1 && i64 == 1 && u8 == 1);
-    CHECK_STATUS(r, shmb_advice_string(r, "why", &text, &bytes), SHMB_OK);
-    CHECK(bytes == 3 && memcmp(text, "hot", 3) == 0);
 
     i32 = 7, f32 = 7, u8 = 7; /* untouched by what follows */
     CHECK_FAILS(r, shmb_advice_number(r, "score", SHMB_FLOAT32, &f32), SHMB_INEXACT,
@@ -112,8 +106,7 @@ static void as_numbers(void) {
     CHECK_STATUS(r, shmb_advice_number(r, NULL, SHMB_FLOAT32, &f32), SHMB_MISMATCH);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_ANY, &u8), SHMB_INVALID);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", (shmb_dtype)99, &u8), SHMB_INVALID);
-    CHECK_STATUS(r, shmb_advice_string(r, "unroll", &text, &bytes), SHMB_MISMATCH);
-    CHECK(i32 == 7 && f32 == 7 && u8 == 7 && bytes == 3);
+    CHECK(i32 == 7 && f32 == 7 && u8 == 7);
     CHECK(shmb_advice_count(r) == SEVERAL); /* an error of reading leaves the advice */
 }
 
