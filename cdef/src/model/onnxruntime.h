@@ -96,8 +96,6 @@ enum {
     X(ReleaseTypeInfo, 98, void, (OrtTypeInfo *))                                                  \
     X(ReleaseTensorTypeAndShapeInfo, 99, void, (OrtTensorTypeAndShapeInfo *))                      \
     X(ReleaseSessionOptions, 100, void, (OrtSessionOptions *))                                     \
-    X(GetAvailableProviders, 125, OrtStatus *, (char ***names, int *count))                        \
-    X(ReleaseAvailableProviders, 126, OrtStatus *, (char **names, int count))                      \
     X(RunWithBinding, 133, OrtStatus *,                                                            \
       (OrtSession *, const OrtRunOptions *, const OrtIoBinding *))                                 \
     X(CreateIoBinding, 134, OrtStatus *, (OrtSession *, OrtIoBinding **))                          \
