@@ -31,12 +31,6 @@ static bool add(shmb_runner *r, PyObject *name, PyObject *object) {
     return true;
 }
 
-/* True where the method was called without an exception. */
-static bool call(PyObject *result) {
-    Py_XDECREF(result);
-    return result != NULL;
-}
-
 /* Features that need the long way go by asker._fill(name, value). A value's own code may change the
  * dict. */
 static bool fill(struct asker *a, PyObject *features) {
@@ -46,7 +40,7 @@ static bool fill(struct asker *a, PyObject *features) {
         Py_INCREF(name);
         Py_INCREF(value);
         bool filled = add(a->runner, name, value) ||
-                      call(PyObject_CallMethod((PyObject *)a, "_fill", "OO", name, value));
+                      fast_done(PyObject_CallMethod((PyObject *)a, "_fill", "OO", name, value));
         Py_DECREF(value);
         Py_DECREF(name);
         if (!filled) return false;
@@ -70,7 +64,7 @@ static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
     Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
     if (!status) status = core.shmb_runner_continue(a->runner);
     Py_END_ALLOW_THREADS return stepped(
-        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status)));
+        a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status)));
 }
 
 static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_ticket *ticket) {
@@ -79,8 +73,8 @@ static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_tick
     Py_BEGIN_ALLOW_THREADS *ticket = core.shmb_send_start(a->runner, want);
     status = core.shmb_send_continue(a->runner, *ticket);
     Py_END_ALLOW_THREADS return stepped(
-        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on_sending", "iL", status,
-                                               (long long)*ticket)));
+        a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_sending", "iL", status,
+                                                    (long long)*ticket)));
 }
 
 static bool receive(struct asker *a, shmb_ticket ticket) {
@@ -88,7 +82,8 @@ static bool receive(struct asker *a, shmb_ticket ticket) {
     Py_BEGIN_ALLOW_THREADS status = core.shmb_receive_start(a->runner, ticket);
     if (status == PENDING) status = core.shmb_receive_continue(a->runner);
     Py_END_ALLOW_THREADS return stepped(
-        a, !status || call(PyObject_CallMethod((PyObject *)a, "_go_on_receiving", "i", status)));
+        a,
+        !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_receiving", "i", status)));
 }
 
 static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {
@@ -118,7 +113,7 @@ static PyObject *read_advice(struct asker *a) {
 static bool dispose(struct asker *a) {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
-    bool done = call(PyObject_CallMethod((PyObject *)a, "_dispose", NULL));
+    bool done = fast_done(PyObject_CallMethod((PyObject *)a, "_dispose", NULL));
     if (done || type) PyErr_Restore(type, error, trace);
     return done;
 }
@@ -126,7 +121,7 @@ static bool dispose(struct asker *a) {
 /* True where the runner is ours until `leave`; else asker._refuse() has set the exception. */
 static bool enter(struct asker *a) {
     if (a->closing || atomic_exchange(&a->busy, 1))
-        return call(PyObject_CallMethod((PyObject *)a, "_refuse", NULL));
+        return fast_done(PyObject_CallMethod((PyObject *)a, "_refuse", NULL));
     Py_CLEAR(a->advice);
     return true;
 }

@@ -26,11 +26,8 @@ static PyObject *setup(PyObject *module, PyObject *const *args, Py_ssize_t count
 static int add_all(PyObject *module) {
     static const char *const names[] = {FAST_CORE(NAME)};
     PyObject *core_names = PyList_New(0);
-    for (size_t i = 0; core_names && i < sizeof names / sizeof *names; i++) {
-        PyObject *name = PyUnicode_FromString(names[i]);
-        if (!name || PyList_Append(core_names, name)) Py_CLEAR(core_names);
-        Py_XDECREF(name);
-    }
+    for (size_t i = 0; core_names && i < sizeof names / sizeof *names; i++)
+        if (!fast_append(core_names, PyUnicode_FromString(names[i]))) Py_CLEAR(core_names);
     if (!core_names || PyModule_AddObject(module, "CORE", core_names)) return -1;
     return fast_add_question(module) || fast_add_questions(module) || fast_add_asker(module) ||
                    fast_add_steps(module)

@@ -51,6 +51,18 @@ extern struct fast_core {
     FAST_CORE(FAST_POINTER)
 } core;
 
+/* Drops what a call returned: true where that was no exception. */
+static inline bool fast_done(PyObject *result) {
+    Py_XDECREF(result);
+    return result != NULL;
+}
+/* Appends an item, which it takes over; NULL: an exception is set. */
+static inline bool fast_append(PyObject *list, PyObject *item) {
+    bool appended = item && !PyList_Append(list, item);
+    Py_XDECREF(item);
+    return appended;
+}
+
 /* ---- Whoever refers to an array keeps it ---- */
 
 /* Has only one reference to the object been made? Where that cannot be known: no. */

@@ -10,9 +10,7 @@ static PyObject *copy_name;
 
 /* True where the method was called without an exception. */
 static bool call(PyObject *object, const char *method) {
-    PyObject *done = PyObject_CallMethod(object, method, NULL);
-    Py_XDECREF(done);
-    return done != NULL;
+    return fast_done(PyObject_CallMethod(object, method, NULL));
 }
 
 /* Has anyone else an array over the slot? */
@@ -139,9 +137,7 @@ PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     PyObject *request = key ? (PyObject *)fast_question_of(args[3], key) : NULL;
     if (!request && !PyErr_Occurred()) return key;
     Py_XDECREF(key);
-    int status = request ? PyList_Append(args[0], request) : -1;
-    Py_XDECREF(request);
-    if (status) return NULL;
+    if (!fast_append(args[0], request)) return NULL;
     Py_RETURN_NONE;
 }
 

@@ -33,11 +33,9 @@ static int64_t agent_of(const struct steps *s, const shmb_tensor *t) {
             bytes == t->size && memcmp(name, t->data, (size_t)bytes) == 0)
             return i;
     }
-    PyObject *name = PyBytes_FromStringAndSize(t->data, t->size);
-    bool added = name && !PyList_Append(s->agents, name);
-    Py_XDECREF(name);
-    if (!added) PyErr_Clear();
-    return added ? n : NONE;
+    if (fast_append(s->agents, PyBytes_FromStringAndSize(t->data, t->size))) return n;
+    PyErr_Clear();
+    return NONE;
 }
 
 static void set_output(struct steps *s, enum report_field which, Py_ssize_t row,
@@ -137,10 +135,7 @@ static bool is_row(const struct steps *s, Py_ssize_t row) {
 }
 
 static bool keep_early(struct steps *s, int64_t key) {
-    PyObject *kept = PyLong_FromLongLong(key);
-    bool added = kept && !PyList_Append(s->early, kept);
-    Py_XDECREF(kept);
-    return added;
+    return fast_append(s->early, PyLong_FromLongLong(key));
 }
 
 static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
@@ -334,9 +329,8 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
     for (int i = 0; list && i < MAX_CHANNELS; i++) {
         if (s->channels[i].row != row) continue;
         bool there = s->channels[i].claim == core.shmb_host_claim(s->host, i);
-        PyObject *pair = Py_BuildValue("(iO)", i, there ? Py_True : Py_False);
-        if (!pair || PyList_Append(list, pair)) Py_CLEAR(list);
-        Py_XDECREF(pair);
+        if (!fast_append(list, Py_BuildValue("(iO)", i, there ? Py_True : Py_False)))
+            Py_CLEAR(list);
     }
     return list;
 }
