@@ -7,7 +7,7 @@
 #include <string.h>
 
 #ifdef SHMB_STEPS
-void shmb_step(void); /* tests/kill/steps.c: counts, and stops the process before the chosen store */
+void shmb_step(void); /* tests/kill/steps.c: stops the process before the chosen one */
 #else
 #define shmb_step() ((void)0)
 #endif
