@@ -12,6 +12,7 @@ from shmbridge import _fastpath
 from shmbridge._host.layout import FieldLocation, Layout
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
+from shmbridge._values.fields import as_tensors
 from shmbridge.errors import (
     InexactError,
     InvalidError,
@@ -255,7 +256,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
                 fields = [tensor.as_asked(fields[0], want, "the runner")]
             except (MismatchError, InexactError) as error:
                 return self._fail(error.status, str(error)) and self._not_as_asked(error)
-        tensors, _behind = tensor.as_tensors(fields)
+        tensors, _behind = as_tensors(fields)
         self._check_open()
         keep = self._finish()
         return self._sent(lib.shmb_host_reply(h, key, keep, tensors, len(fields)), keep)

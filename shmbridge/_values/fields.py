@@ -4,7 +4,7 @@ as fields."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,3 +88,19 @@ def as_wanted(advice: Mapping[str, Any], want: int) -> list[tensor.Field]:
     if not want or len(fields) != 1:
         return fields
     return [tensor.as_asked(fields[0], want, "the compiler")]
+
+
+def as_tensors(fields: Sequence[tensor.Field]) -> tuple[Any, list[Any]]:
+    """The fields as shmb_tensor[len(fields)], and what lies behind the pointers besides their
+    arrays."""
+    tensors = ffi.new("shmb_tensor[]", len(fields))
+    behind: list[Any] = []
+    for i, field in enumerate(fields):
+        t, values, offsets = tensors[i], field.values, field.offsets
+        behind += ffi.new("char[]", field.name.encode()), ffi.new("int64_t[]", field.dims or (0,))
+        t.name, t.dims = behind[-2:]
+        t.dtype, t.kind, t.rank, t.size = field.code, field.kind, values.ndim, values.size
+        t.data = ffi.cast("void *", values.ctypes.data)
+        if offsets is not None:
+            t.offsets = ffi.cast("int64_t *", offsets.ctypes.data)
+    return tensors, behind

@@ -281,22 +281,6 @@ def write_field(add: Any, field: Field) -> None:
         ffi.memmove(memory, field.values.reshape(-1).view(np.uint8), field.values.nbytes)
 
 
-def as_tensors(fields: Sequence[Field]) -> tuple[Any, list[Any]]:
-    """The fields as shmb_tensor[len(fields)], and what lies behind the pointers besides their
-    arrays."""
-    tensors = ffi.new("shmb_tensor[]", len(fields))
-    behind: list[Any] = []
-    for i, field in enumerate(fields):
-        t, values, offsets = tensors[i], field.values, field.offsets
-        behind += ffi.new("char[]", field.name.encode()), ffi.new("int64_t[]", field.dims or (0,))
-        t.name, t.dims = behind[-2:]
-        t.dtype, t.kind, t.rank, t.size = field.code, field.kind, values.ndim, values.size
-        t.data = ffi.cast("void *", values.ctypes.data)
-        if offsets is not None:
-            t.offsets = ffi.cast("int64_t *", offsets.ctypes.data)
-    return tensors, behind
-
-
 def describe(values: Mapping[str, Any]) -> str:
     """Names, dtypes and shapes, for messages."""
     return ", ".join(
