@@ -55,7 +55,8 @@ static shmb_status open_pipes(struct conversation *c, const char *path, struct e
         open_pipe(path, "out", O_RDONLY | O_NONBLOCK, &c->locked, e))
         return e->status;
     bool locked = flock(c->locked, LOCK_EX | LOCK_NB) == 0;
-    if (!locked && errno != EWOULDBLOCK) return shmb_fail_errno(e, "cannot lock the pipes by flock");
+    if (!locked && errno != EWOULDBLOCK)
+        return shmb_fail_errno(e, "cannot lock the pipes by flock");
     if (!locked)
         return shmb_fail(
             e, SHMB_IN_USE,
