@@ -18,13 +18,7 @@ from llvm_inliner import EXAMPLES, build_plugin
 from program import SHMBRIDGE, cpu_used, options, report
 from run import machine
 
-PLUGINS = {
-    "llvm/inliner": "inliner.cpp",
-    "phase_ordering": "phase_ordering.cpp",
-    "loops": "loops.cpp",
-    "unroll": "unroll.cpp",
-    "regalloc": "regalloc.cpp",
-}
+PLUGINS = ("llvm/inliner", "phase_ordering", "loops", "unroll", "regalloc")
 # The library's names, and the methods of its classes by which a pass asks.
 USES = re.compile(
     r"shmb|\bRunner\b|\bAgents?\b|next_agent|populate|\bfeature<|evaluate|set_done|add_reward"
@@ -42,10 +36,11 @@ def main() -> None:
     given = options(__doc__).parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, source in PLUGINS.items():
-            code = lines(EXAMPLES / name / source)
+        for name in PLUGINS:
+            sources = [*(EXAMPLES / name).glob("*.cpp"), *(EXAMPLES / name).glob("*.h")]
+            code = [line for source in sources for line in lines(source)]
             before = cpu_used(resource.RUSAGE_CHILDREN)
-            built = build_plugin(22, Path(folder) / source, EXAMPLES / name)
+            built = build_plugin(22, Path(folder) / name, EXAMPLES / name)
             seconds = cpu_used(resource.RUSAGE_CHILDREN) - before
             using = sum(bool(USES.search(line)) for line in code)
             size = built.stat().st_size
