@@ -80,6 +80,12 @@ def test_features_have_the_names_of_the_signature_and_else_of_the_tensors(any_si
         assert list(runner.advice) == ["y", "best"]
 
 
+@pytest.mark.parametrize(("key", "wanted"), [("plus", X + 1), ("minus", X - 1)])
+def test_each_signature_runs_its_own_graph(key, wanted, folder):
+    with shmbridge.connect(url(models.two_signatures(folder / "two.tflite"), signature=key)) as it:
+        assert np.array_equal(it.evaluate({"x": X}), wanted)
+
+
 def test_a_size_that_the_model_leaves_open_may_change(any_size):
     with shmbridge.connect(url(any_size)) as runner:
         for n in [4, 1, 4, 1000, 3]:

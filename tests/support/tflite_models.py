@@ -1,6 +1,8 @@
 """Small .tflite files, made with the schema that the wheel of ai-edge-litert brings along: no
 converter, no TensorFlow."""
 
+import copy
+
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -100,6 +102,29 @@ def two_minus_x(path, n=None, signature=True):
     g.operator("SUB", [g.constant(np.float32(2)), x], [y])
     g.operator("ARG_MAX", [y, g.constant(np.int32(1))], [best], outputType=type_of("int64"))
     return g.write(path, {"x": x}, {"y": y, "best": best}, signature)
+
+
+def two_signatures(path):
+    """y = x + 1 for the first, y = x - 1 for "minus". x: float32[1,n]."""
+    g, signatures = Graph(), []
+    for kind, key in ("ADD", b"plus"), ("SUB", b"minus"):
+        if signatures:
+            g.graph = copy.deepcopy(g.graph)
+            g.graph.operators = []
+            g.model.subgraphs.append(g.graph)
+        else:
+            x, one = g.tensor("x", "float32", [1, None]), g.constant(np.float32(1))
+            y = g.tensor("y", "float32", [1, None])
+        g.operator(kind, [x, one], [y])
+        g.file({"x": x}, {"y": y})
+        (sign,) = g.model.signatureDefs
+        sign.signatureKey, sign.subgraphIndex = key, len(signatures)
+        signatures.append(sign)
+    g.model.signatureDefs = signatures
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(g.model.Pack(builder), b"TFL3")
+    path.write_bytes(bytes(builder.Output()))
+    return path
 
 
 def mlp(path, sizes=(300, 64, 2), seed=0):
