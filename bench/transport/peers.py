@@ -283,7 +283,8 @@ def main() -> int:
         ]
         for kind in kinds if given.kill else []:
             each = [killed(kind, sizes[0], Path(directory)) for _ in range(given.rounds)]
-            print(f"{kind.name:36} returns after", *(f"{ms:.1f}" for ms in sorted(each)), "ms")
+            shown = [f"{ms:.1f} ms" if ms < PATIENCE * 1e3 else "never" for ms in sorted(each)]
+            print(f"{kind.name:36} returns after:", *shown)
         for _ in range(0 if given.kill else given.rounds):
             try:
                 run(kinds, sizes, given.seconds, Path(directory), results["rows"])
