@@ -69,7 +69,7 @@ typedef enum shmb_status {
     SHMB_UNSUPPORTED = 2,
     /** No live host of that name appeared within the connect timeout. */
     SHMB_NO_HOST = 3,
-    /** All channels stayed in use for the connect timeout, and for at least a second. */
+    /** No channel became free within the deadline, or a longer connect timeout. */
     SHMB_BUSY = 4,
     /** A live host already has that name. */
     SHMB_IN_USE = 5,
@@ -215,7 +215,7 @@ size_t shmb_dtype_size(shmb_dtype dtype);
 typedef enum shmb_wait {
     /** Adaptive. */
     SHMB_WAIT_DEFAULT = 0,
-    /** Spin while that is efficient, then yield, then sleep. */
+    /** Spin while that helps, then sleep. */
     SHMB_WAIT_ADAPTIVE = 1,
     /** Never sleep: lowest latency, but each waiter occupies a core. */
     SHMB_WAIT_SPIN = 2,

@@ -214,8 +214,8 @@ def serve(options: Options, background: bool, **room: Any) -> None:
     """Serve a model to compilers until Ctrl-C.
 
     NAME is that of a bridge in shared memory, shm://NAME, or another host URL. It may have further
-    options of the host, such as NAME?slots=16&wait=spin. All memory (channels x slots x bytes) is
-    reserved in /dev/shm at the start.
+    options of the host, such as NAME?slots=16&wait=spin. Memory for two messages
+    of each channel and direction is reserved in /dev/shm at the start.
     """
     room = given(room)
     options.check(room)
