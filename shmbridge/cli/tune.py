@@ -178,8 +178,7 @@ class Source:
 def tune(options: Options) -> None:
     """Search the attributes of functions that make code smaller.
 
-    It compiles with clang or rustc and tries noinline and alwaysinline, then writes a file for each
-    source, which the plain compiler reads.
+    It tries noinline and alwaysinline, and writes a file for each source that clang or rustc reads.
 
     A file never makes its score larger. The command's own output is not written. After Ctrl-C the
     files have the best attributes so far, and the same command continues.
