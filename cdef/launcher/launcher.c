@@ -250,7 +250,9 @@ int main(int argc, char **argv) {
     self[shmb_file_name(self) - self - 1] = 0;
     bool ours = is_ours(r, argv, self);
     bool asks = !r->policy || shmb_build_asks(r->policy, r->url, why);
-    bool plainly = !asks && !r->strict && *r->command && shmb_program_find(*r->command, r->program);
+    /* Python keeps a cache in front from storing what was compiled without the policy. */
+    bool plainly = !asks && !r->strict && !shmb_build_cache() && *r->command &&
+                   shmb_program_find(*r->command, r->program);
     if (!ours && !plainly) return do_without(r, become_python(self, argv));
     int report = shmb_unnamed_file();
     if (report < 0) give_up();

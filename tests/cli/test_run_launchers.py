@@ -76,13 +76,15 @@ def test_caches_and_other_machines_are_told_to_stay_away(start, compiler):
     assert ended(start(program))[1] == "1 localhost disable true\n"
 
 
+@pytest.mark.parametrize("asks", [["--host", "my_policy:advise"], ["--connect", "nobody"]], ids=str)
 @pytest.mark.parametrize("cache", ["ccache", "sccache"])
-def test_cache_in_front_is_told_of_and_ccache_goes_without_its_cache(cache, compiler, tmp_path):
+def test_cache_in_front_is_told_of_and_ccache_goes_without_its_cache(
+    cache, asks, compiler, tmp_path
+):
     # What ccache does first is preprocessing; if that fails it caches nothing.
     shutil.copy("/bin/sh", tmp_path / cache)
     (tmp_path / "my_policy.py").write_text("def advise(request): return 0")
-    host = ["--llvm", "inline", "--host", "my_policy:advise", "--"]
-    command = [SHMBRIDGE, "run", *host, compiler("echo made")]
+    command = [SHMBRIDGE, "run", "--llvm", "inline", *asks, "--", compiler("echo made")]
     for words, expected in ([], "made\n"), (["-E"], "" if cache == "ccache" else "made\n"):
         script = f"{shlex.join(map(str, [*command, *words]))}; exit $?"
         words = [tmp_path / cache, "-c", script]
