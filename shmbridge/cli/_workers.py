@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,28 +102,32 @@ class _Supervisor:
             if select.select([self._ready], [], [], LOOK)[0]:
                 count -= len(os.read(self._ready, lib.MAX_WORKERS))
                 continue
-            with calling("waitid"):
-                ended = os.waitid(os.P_ALL, 0, ENDED | os.WNOHANG)
-            if ended:
-                number, _, status = self._reap()
+            if ended := self._reap(os.WNOHANG):
+                number, _, status = ended
                 if status < 0:
                     click.echo(f"Error: worker {number} ended early: {ending(status)}", err=True)
                 raise SystemExit(status if status > 0 else 1)
 
     def replace(self) -> Worker:
         """Replaces workers that end, until a signal arrives; returns only in a new one."""
+        due: dict[int, float] = {}  # when to start which worker
         while True:
-            number, seconds, status = self._reap()
-            pause = self._pause(number, seconds)
-            click.echo(
-                f"worker {number} has ended ({ending(status)}): starting another"
-                + (f" in {pause:.1f} s" if pause else ""),
-                err=True,
-            )
-            time.sleep(pause)
-            segment.refuse_living(self.name, number)
-            if worker := self._fork(number):
-                return worker
+            if ended := self._reap(os.WNOHANG if due else 0):
+                number, seconds, status = ended
+                pause = self._pause(number, seconds)
+                due[number] = time.monotonic() + pause
+                click.echo(
+                    f"worker {number} has ended ({ending(status)}): starting another"
+                    + (f" in {pause:.1f} s" if pause else ""),
+                    err=True,
+                )
+            else:
+                time.sleep(LOOK)
+            for number in [each for each, at in due.items() if at <= time.monotonic()]:
+                del due[number]
+                segment.refuse_living(self.name, number)
+                if worker := self._fork(number):
+                    return worker
 
     def _pause(self, number: int, seconds: float) -> float:
         """Before the replacement of a worker that lived for so long."""
@@ -150,14 +155,17 @@ class _Supervisor:
         if not self.started:
             os.write(self._its_ready, b"\n")
 
-    def _reap(self) -> tuple[int, float, int]:
-        """Once a worker has ended, its number, the seconds that it lived, and its exit status."""
-        with calling("waitid"):
-            ended = os.waitid(os.P_ALL, 0, ENDED)
-        assert ended  # not with WNOHANG
-        number, began = self._workers.pop(ended.si_pid)  # first: a signal may come between both
+    def _reap(self, options: int = 0) -> tuple[int, float, int] | None:
+        """Once a worker has ended, its number, the seconds that it lived, and its exit status. None
+        if it was another child, as a container's first process has, or if with WNOHANG none has."""
+        ended = None
+        with calling("waitid"), suppress(ChildProcessError):  # all are to be started
+            ended = os.waitid(os.P_ALL, 0, ENDED | options)
+        if not ended:
+            return None
+        worker = self._workers.pop(ended.si_pid, None)  # first: a signal may come between both
         status = os.waitstatus_to_exitcode(os.waitpid(ended.si_pid, 0)[1])
-        return number, time.monotonic() - began, status
+        return worker and (worker[0], time.monotonic() - worker[1], status)
 
     def end(self) -> None:
         """Ends all workers, and removes what those that were killed left."""

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import threading
@@ -197,6 +198,23 @@ def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(workers, name):
     said = serving.end()
     assert "(exit 3): starting another in 0.2 s" in said
     assert "another in 0.4 s" in said and said.count("starting another") < 14
+
+
+def test_the_end_of_another_child_ends_no_worker(name, where):
+    """A shell's job, as here, or an orphan that a container's first process gets."""
+    words = shlex.join([*SHMBRIDGE, *f"serve {name} --python models:pid --workers 2".split()])
+    job = "while [ ! -e over ]; do sleep 0.05; done"
+    shell = ["sh", "-c", f"({job}) & exec {words}"]
+    with subprocess.Popen(shell, cwd=where, stderr=subprocess.PIPE, text=True) as serving:
+        until(lambda: len(living(name)) == 2)
+        (where / "over").touch()
+        time.sleep(0.3)
+        before = living(name)
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: len(living(name)) == 2 and living(name)[0] != before[0])
+        serving.terminate()
+        said = serving.communicate()[1]
+    assert said.count("starting another") == 1 and "Traceback" not in said
 
 
 def test_a_replacement_that_does_not_load_is_tried_again(workers, name, where):
