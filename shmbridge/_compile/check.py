@@ -19,6 +19,7 @@ import shmbridge
 from shmbridge._compile.questions import Inputs, questions
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._values.agreement import Difference, difference
+from shmbridge.errors import ModelError, ShmbridgeError
 
 ROUNDS = 12
 # Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
@@ -108,19 +109,22 @@ def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[]
             expected = built.reference(arrays)
             runner.evaluate({p.name: array for p, array in zip(built.inputs, arrays, strict=True)})
         except Exception as error:  # whatever another runtime raises; the library's own checks
+            if isinstance(error, ShmbridgeError) and not isinstance(error, ModelError):
+                raise
             rejected, why = rejected + 1, why or str(error) or type(error).__name__
             continue
-        compared += 1
         apart = _worst(built, arrays, expected, runner.advice)
         if apart is None:
             unstable += 1
-        else:
-            worst = max(worst, apart)
+            continue
+        compared += 1
+        worst = max(worst, apart)
     if not compared:
-        return f"not checked: {rejected} random inputs were rejected: {why}"
+        of = f"{rejected} random inputs were rejected: {why}" if rejected else "rounding decides"
+        return f"not checked: {of}"
     tried = f"{compared} random inputs"
     tried += f"; {rejected} more were rejected: {why}" if rejected else ""
-    tried += f"; not compared on {unstable} of them, where rounding decides" if unstable else ""
+    tried += f"; not compared on {unstable} more, where rounding decides" if unstable else ""
     if not worst.largest:
         return f"checked: exact: equal to {built.runtime}, on {tried}"
     return (
