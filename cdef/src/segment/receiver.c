@@ -50,20 +50,22 @@ static const char *learn_dims(struct receiver *r, struct known *k, const uint8_t
     int64_t *dims = k->dims + k->layout->dims;
     take_copy(dims, meta, k->layout->dims * sizeof *dims);
     bool changed = !k->version, moved = changed;
-    k->bytes = k->offsets = 0;
+    size_t end = 0, offsets = 0;
     for (uint32_t i = 0; i < k->layout->count; i++) {
         const struct field *f = &k->layout->fields[i];
         size_t was = k->places[i].values, bytes = field_dims(f) * sizeof *dims;
-        if (!shmb_field_place(f, dims, k->bytes, &k->places[i])) return "its dims overflow";
-        k->bytes = k->places[i].end;
-        if (kind_is_list(f->kind)) k->offsets += (size_t)dims[0] + 1;
+        if (!shmb_field_place(f, dims, end, &k->places[i])) return "its dims overflow";
+        end = k->places[i].end;
+        if (kind_is_list(f->kind)) offsets += (size_t)dims[0] + 1;
         if (f->kind != SHMB_STRING) {
             changed |= bytes && memcmp(dims, dims - k->layout->dims, bytes) != 0;
             moved |= k->places[i].values != was;
         }
         dims += field_dims(f);
     }
-    if (k->bytes > body_bytes) return "its dims ask for more bytes than a slot has";
+    if (end > body_bytes) return "its dims ask for more bytes than a slot has";
+    k->bytes = end;
+    k->offsets = offsets;
     memcpy(k->dims, k->dims + k->layout->dims, k->layout->dims * sizeof *dims);
     k->version = ++r->versions;
     if (changed) k->form = k->version;
