@@ -473,8 +473,8 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
 
 /**
  * Options of a Runner: the members of shmb_options. Zero, which they are at first, means the
- * default; `size` is set for you. Texts are copied. log must not throw, and log_context must live as
- * long as the Runner.
+ * default; `size` is set for you. Texts are copied. log must not throw, and log_context must live
+ * as long as the Runner.
  */
 struct options : shmb_options {
     options() : shmb_options{} {}

@@ -17,8 +17,8 @@
  * O_RDONLY | O_CLOEXEC), open(.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), lseek(.out) in
  * expectation of ESPIPE; write of the header, of a context, of each observation, the last followed
  * by read; close(.in), close(.out). They import neither open64 nor __open_2, copy neither
- * descriptor, and use pread and writev for other files only. The descriptors are the two ends of a pipe that carries nothing, so
- * that fstat, lseek and isatty say of them what they say of a FIFO.
+ * descriptor, and use pread and writev for other files only. The descriptors are the two ends of a
+ * pipe that carries nothing, so that fstat, lseek and isatty say of them what they say of a FIFO.
  *
  * All else passes through to the next definition. A process without a conversation pays one load
  * for that, allocates and locks nothing, and may call these functions wherever it always could: in

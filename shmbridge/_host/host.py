@@ -102,7 +102,6 @@ class Host(Receiving):
                 f'channels, slots and bytes must be whole numbers, or texts such as "64K": {error}'
             ) from None
         super().__init__()  # close() needs it, which an interrupt may call from here on
-        # One reply of several fields at a time; a signal handler may reply too.
         share = wait_code(chosen.wait), self._worker, self._workers, self._private
         self.name, self._h, self._inode = segment.create(self.name, plan, *share)
         self._url = f"shm://{self.name}"

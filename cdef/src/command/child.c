@@ -162,7 +162,7 @@ static _Noreturn void start(char *const *command, char *const *environment, stru
 static bool has_ended(pid_t child, int options) {
     siginfo_t ended = {0};
     while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT | options) < 0)
-        if (errno != EINTR) return !options || errno == ECHILD; /* refused: its streams' ends tell */
+        if (errno != EINTR) return !options || errno == ECHILD; /* refused: the streams tell */
     return ended.si_pid;
 }
 

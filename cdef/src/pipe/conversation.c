@@ -192,7 +192,7 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
 
 /* The compiler left, and the next one may be there already. Behind the first `old` bytes that were
  * read all are the next one's, unless the last one has left some unread: LLVM's show where one
- * begins; of other bytes nobody can tell, so that all are dropped, and the next one sees the end. */
+ * begins; of other bytes nobody can tell, so all are dropped, and the next one sees the end. */
 static void follow_leaving(struct conversation *c, size_t old) {
     bool mixed = c->handover.mixed && c->phase != ASKING;
     c->handover.left = c->handover.mixed = false;

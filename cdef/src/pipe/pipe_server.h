@@ -34,9 +34,9 @@ int shmb_pipe_server_talking(shmb_pipe_server *server); /* compilers in conversa
 /* Moves bytes, in one thread, for at most a slice. h: the host of the conversations' runners, if it
  * is in this process: then what the pipes bring becomes its requests, and this returns as
  * shmb_host_receive. NULL: waits for another process's advice. Returns -SHMB_TIMEOUT,
- * -SHMB_INTERRUPTED (`stop` was called), -SHMB_CLOSED, -SHMB_FORKED; without h also -SHMB_DROPPED: a
- * compiler waits for answers that cannot arrive, and must be ended; shmb_pipe_server_error has the
- * reason. */
+ * -SHMB_INTERRUPTED (`stop` was called), -SHMB_CLOSED, -SHMB_FORKED; without h also -SHMB_DROPPED:
+ * a compiler waits for answers that cannot arrive, and must be ended; shmb_pipe_server_error has
+ * the reason. */
 int64_t shmb_pipe_server_run(shmb_pipe_server *server, shmb_host *h, int64_t timeout_ns);
 /* Sends the replies that are there; for any thread. */
 void shmb_pipe_server_flush(shmb_pipe_server *server);
