@@ -88,13 +88,8 @@ def soaked(found):
         f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
         f" {counted(row)}. The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
-        f" {last['descriptors']}. A question took {latency(first)} in the first minute, and"
-        f" {latency(last)} in the last. {row.get('note', '')}".rstrip(),
+        f" {last['descriptors']}. {row.get('note', '')}".rstrip(),
     ]
-
-
-def latency(sample):
-    return f"{sample['p50_us'] / 1000:.3g} ms (p99 {sample['p99_us'] / 1000:.3g})"
 
 
 def main(page: Path = PAGE):

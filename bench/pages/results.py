@@ -24,7 +24,7 @@ FIGURES = {
     "jobs": ["deploy", "jobs", "--rounds", "3"],
     "integration": ["integration"],
     "training": ["training"],
-    "sweep": ["sweep", "--step", "1000", "--rounds", "4"],
+    "sweep": ["sweep", "--rounds", "4"],
     "compilation": ["compilation", "--jobs", "1,2,4", "--loops", "0"],
     "workers": ["scale", "--workers", "--rounds", "3", "--seconds", "4"],
     "scale": ["scale"],

@@ -268,5 +268,5 @@ def test_serve_tells_compilers_of_a_trainer_that_they_serve():
 
     url = f"grpc://127.0.0.1:{free_port()}?role=client"
     with Host(url) as host:
-        (line,) = _inputs_and_calls(host, lambda features: 1, url)
+        (line,) = _inputs_and_calls(host, lambda features: 1)
     assert "role=server" in line
