@@ -179,15 +179,19 @@ def tuned(found: Found) -> list[str]:
         cut = "\\*" if its["budget"] < its["functions"] // 2 else ""
         rows.append(
             [name + cut, its["functions"], f"{search['before']:.0f}"]
-            + ["-" if gain is None else change(gain) for gain in (gains[0], linked, *gains[1:])]
+            + [
+                "-" if gain is None else change(gain)
+                for gain in (gains[0], linked, gains[1], gains[3])
+            ]
             + [f"{search['compilations']:.0f}", f"{search['cpu'] / 60:.1f}"]
-            + ["yes" if search[what] else "**no**" for what in ("tested", "identical")]
         )
-    head = ["program", "functions", "bytes with `-Oz`", "`tune`", "linked", "random", "three times"]
-    head += ["0.2.0", "compilations", "CPU min", "tests pass", "same bytes twice"]
+    head = ["program", "functions", "bytes with `-Oz`", "`tune`", "linked", "random", "0.2.0"]
+    head += ["compilations", "CPU min"]
     said = (f"{what} {change(statistics.mean(each))} ({len(each)})" for what, each in means.items())
+    right = all(its["search"]["tested"] and its["search"]["identical"] for its in once.values())
+    tested = "All pass their tests, and have" if right else "**Not all** pass their tests, or have"
     return [
-        *caption(f"Mean: {', '.join(said)}."),
+        *caption(f"Mean: {', '.join(said)}. {tested} the same bytes twice."),
         *table(head, rows),
         *_executed(once),
     ]
