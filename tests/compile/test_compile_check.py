@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import signal
 import time
@@ -144,6 +145,12 @@ def test_random_inputs_reach_a_threshold_that_is_far_from_0(tmp_path, monkeypatc
     assert "do not deploy it" in compile(model, "-o", tmp_path / "m.so", code=1)
 
 
+def test_the_verdict_says_what_was_asked_also_of_nan(tmp_path):
+    said = compile(branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so")
+    assert re.search(r"on 12 random inputs \(x -\d.*e\+06 to \d.*e\+06\)", said), said
+    assert "the same where inputs are NaN" in said
+
+
 def test_what_only_rounding_decides_is_no_difference(tmp_path):
     """The sine of a million times something differs between any two libraries."""
     weights = {"w": np.full((40, 1), 1.1, np.float32)}
@@ -158,7 +165,7 @@ def test_a_model_with_a_scalar_input_is_compared(tmp_path):
     ports = [("x", T.FLOAT, [2]), ("v", T.FLOAT, [])], [("y", T.FLOAT, [4])]
     model = onnx_models.save(tmp_path / "m.onnx", nodes, *ports, {"p": np.array([1, 1])})
     said = compile(model, "-o", tmp_path / "m.so")
-    assert "checked: exact" in said
+    assert "checked: exact" in said and "v -" in said
 
 
 def test_a_model_with_its_weights_in_another_file_is_compiled(tmp_path):
