@@ -270,6 +270,7 @@ int main(int argc, char **argv) {
                     .report = report,
                     .strict = r->strict,
                     .verbose = r->verbose};
-    int status = asks ? shmb_run_end(&run, shmb_run_ask(&run)) : shmb_run_without(&run, why, false);
+    int status = asks ? shmb_run_end(&run, shmb_run_ask(&run))
+                      : shmb_run_without(&run, why, SHMB_BUILD_OTHER);
     return status < 0 ? refuse(r, self, argv, run.began) : shmb_end_as(status);
 }

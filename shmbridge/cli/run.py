@@ -20,11 +20,16 @@ from shmbridge._runner.urls import with_options
 from shmbridge._urls.plugins import split_place
 from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._run import compiler_command
-from shmbridge.cli._run.pipes import Pipes
 from shmbridge.cli._run.policy import Policy, load_policy
 from shmbridge.cli._signals import ENDING
 from shmbridge.cli._text import one_line
-from shmbridge.errors import DeadlineError, InvalidError, ShmbridgeError
+from shmbridge.errors import DeadlineError, InvalidError, ModelError, ShmbridgeError
+
+# Of a policy that cannot be asked: a build notes these, and after some it no longer starts one.
+FAILURES: dict[type[Exception], int] = {
+    DeadlineError: lib.SHMB_BUILD_LATE,
+    ModelError: lib.SHMB_BUILD_USELESS,
+}
 
 
 def beware_of_cache(words: list[str]) -> None:
@@ -202,9 +207,9 @@ class Compilation:
             except InvalidError:
                 raise
             except Exception as error:
-                why, late = one_line(error), isinstance(error, DeadlineError)
+                why, kind = one_line(error), FAILURES.get(type(error), lib.SHMB_BUILD_OTHER)
                 stack.close()
-                ended = lib.shmb_run_without(self._run, why.encode(), late)
+                ended = lib.shmb_run_without(self._run, why.encode(), kind)
             else:
                 asked = lib.shmb_run_ask(self._run)
                 self._close_pipes()  # they say only now what was asked
@@ -258,6 +263,8 @@ class Compilation:
         self._set(url=url, source=compilers.source_of(words, or_output=False))
         base = compilers.base_in_compiler
         if piped:
+            from shmbridge.cli._run.pipes import Pipes  # takes 10 ms that most runs do not need
+
             deadline = {} if options.deadline is None else {"deadline": f"{options.deadline:.9f}"}
             pipes = Pipes(
                 options.command,

@@ -112,8 +112,9 @@ def test_policy_without_advice_for_three_files_in_a_row_is_left_alone(run, tmp_p
 
 
 @pytest.mark.parametrize("options", [[], ["--limit", "9"]])
-def test_a_policy_that_is_left_alone_costs_no_start_of_python(options, compiler, tmp_path):
-    (tmp_path / "policy.py").write_text("def advise(request):\n    return 1\n")
+@pytest.mark.parametrize("policy", ["def advise(request): return 1", "import no_such_module"])
+def test_a_policy_that_is_left_alone_costs_no_start_of_python(options, policy, compiler, tmp_path):
+    (tmp_path / "policy.py").write_text(policy)
     program = compiler(PLAINLY % 0 + LACKS)
     words = ["--host", "policy:advise", *options, "--", program, "-c", "a.c"]
     command = [SHMBRIDGE, "run", "--llvm", "inline", *words]

@@ -9,8 +9,8 @@
  * NULL: none. */
 const char *shmb_build_cache(void);
 
-/* Why a compilation goes on without the policy: the policy was late, it gave no advice at all, or
- * there is another reason. */
+/* Why a compilation goes on without the policy: the policy was late, it gave no advice at all (or
+ * could not be loaded), or there is another reason. */
 enum shmb_build_failure { SHMB_BUILD_OTHER, SHMB_BUILD_LATE, SHMB_BUILD_USELESS };
 
 /* Notes that; true for the first such compilation of this build. A build is make, ninja or the like

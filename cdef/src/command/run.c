@@ -251,9 +251,12 @@ static bool fails_by_advice(struct shmb_run *r, int status, const char *report) 
     return why.status;
 }
 
-static int compile_plainly(const struct shmb_run *r) {
-    int status = shmb_child_run(r->plain, environ, &streams, false);
-    return status >= 0 ? status : shmb_child_become(r->plain) << 8;
+/* In this process if nothing is left to do: then neither it nor Python waits for the compiler. */
+static int compile_plainly(const struct shmb_run *r, bool more_to_do) {
+    int status = more_to_do ? shmb_child_run(r->plain, environ, &streams, false) : -1;
+    if (status >= 0) return status;
+    if (streams.reads) lseek(0, 0, SEEK_SET);
+    return shmb_child_become(r->plain) << 8;
 }
 
 static void warn(const struct shmb_run *r, enum shmb_build_failure kind, bool always) {
@@ -268,7 +271,7 @@ static int compile_again(struct shmb_run *r, enum shmb_build_failure kind, bool 
     bool always = failed && (!quiet || strstr(why.message, "; see "));
     if (r->strict) return -1;
     if (!quiet) warn(r, kind, always);
-    int status = compile_plainly(r);
+    int status = compile_plainly(r, quiet);
     if (quiet && status == 0) warn(r, kind, always);
     return status;
 }
@@ -277,7 +280,7 @@ int shmb_run_end(shmb_run *r, int asked) {
     struct outcome lacking, all;
     char *report = text_of(r->report);
     if (asked < 0) return compile_again(r, SHMB_BUILD_OTHER, false);
-    if (!report) return shmb_run_without(r, strerror(ENOMEM), false);
+    if (!report) return shmb_run_without(r, strerror(ENOMEM), SHMB_BUILD_OTHER);
     look(r, report, true, &lacking);
     look(r, report, false, &all);
     if (all.advised) shmb_build_worked(r->policy);
@@ -300,9 +303,9 @@ int shmb_run_end(shmb_run *r, int asked) {
     return asked;
 }
 
-int shmb_run_without(shmb_run *r, const char *reason, bool late) {
+int shmb_run_without(shmb_run *r, const char *reason, enum shmb_build_failure kind) {
     shmb_fail(&why, SHMB_SYSTEM, "%s", reason);
-    return compile_again(r, late ? SHMB_BUILD_LATE : SHMB_BUILD_OTHER, false);
+    return compile_again(r, kind, false);
 }
 
 const char *shmb_run_why(void) { return why.message; }

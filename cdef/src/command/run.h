@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "command/build.h"
+
 /* All is the caller's, and lives as long as the run. Lists end with NULL. */
 typedef struct shmb_run {
     const char *policy;    /* as the user named it, for the notes of a build */
@@ -34,8 +36,8 @@ int shmb_run_ask(shmb_run *r);
 /* What came of it, once the report is complete: keeps what was made, or compiles plainly. Returns
  * how that ended, as waitpid does; -1: strict forbids it, and shmb_run_why says what. */
 int shmb_run_end(shmb_run *r, int asked);
-/* Compiles plainly because nothing can be asked. late: the policy was. Returns as shmb_run_end. */
-int shmb_run_without(shmb_run *r, const char *why, bool late);
+/* Compiles plainly because nothing can be asked. Returns as shmb_run_end. */
+int shmb_run_without(shmb_run *r, const char *why, enum shmb_build_failure kind);
 const char *shmb_run_why(void);
 /* Ends this process as a compiler ended that a signal ended, but without a core dump of its own;
  * else returns its exit status. */

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from shmbridge.cli._processes import reap
 from shmbridge.cli._signals import handle
 from shmbridge.cli._text import ending, one_line
-from shmbridge.errors import DeadlineError, ShmbridgeError
+from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError
 
 GRACE = 0.5  # seconds for it to end
 
@@ -25,8 +25,8 @@ class Child:
     `said` is then, and returns when `life` says something, because this process wants it, or ends,
     because it has died.
 
-    Raises ShmbridgeError with the reason if it fails before; DeadlineError if it is not ready in
-    so many seconds.
+    Raises ModelError with the reason if it fails before; DeadlineError if it is not ready in so
+    many seconds.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Child:
             why, self.said = ready.recv()
         except EOFError:
             why = f"{self.ended(GRACE)} while it loaded"
-        return ShmbridgeError(why) if why else None
+        return ModelError(why) if why else None
 
     def ended(self, seconds: float) -> str:
         """How it has ended; "": it has not, nor does within so many seconds."""
