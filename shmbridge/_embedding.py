@@ -1,8 +1,6 @@
 """Python inside a C program, which cdef/src/runner/embedded.c starts: what the program's core lacks
 is registered there."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from pathlib import Path

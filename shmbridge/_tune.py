@@ -5,8 +5,6 @@ of one callee leaves all other decisions as they are, and the sizes of functions
 So one compilation tries many changes, of callees whose code does not meet.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

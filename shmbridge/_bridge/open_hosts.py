@@ -1,8 +1,6 @@
 """Hosts that are open in this process: closed when the process ends, and by SIGTERM if it has no
 other handler."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Bridges seen from outside, without a claim, for `ls` and `inspect`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -3,8 +3,6 @@
 A bridge's name here is what cdef/src/segment/names.h makes of what people write: "NAME" for one in
 /dev/shm, "/DIR/NAME" for one elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Compares a compiled model with the original, on random inputs."""
 
-from __future__ import annotations
-
 import os
 import resource
 import select

@@ -2,8 +2,6 @@
 places: large temporaries that it makes static become each thread's own, and large weights lie in
 one block of bytes in the library."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

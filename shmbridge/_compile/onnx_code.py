@@ -1,7 +1,5 @@
 """The C around the function that emx-onnx-cgen makes of an ONNX model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Which ONNX operators compile, so that no value of an input leads the generated C outside its
 arrays: it takes addresses from values without a check of its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random inputs for a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any

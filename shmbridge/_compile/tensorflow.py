@@ -2,8 +2,6 @@
 We use the code of its operations and the plan that calls them. 40 lines here replace its runtime,
 which needs Abseil and Eigen."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

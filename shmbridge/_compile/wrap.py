@@ -1,7 +1,5 @@
 """The C code of every compiled model: its ports, and the entry for `aot://`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """One row's episodes: their beginnings and ends, and what C does not copy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

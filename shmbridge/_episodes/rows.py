@@ -1,7 +1,5 @@
 """What n compilers said last, in arrays of a row for each, which C (_fastpath.Steps) fills."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Episodes of n compilers: C (_fastpath.Steps) steps them, and hands back requests whose runners it
 does not know, or that have what it does not copy."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The options of a grpc:// URL; docs/remote.md describes them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Shared by both ends of grpc://: credentials, limits, messages and errors."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import threading

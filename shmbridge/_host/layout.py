@@ -1,7 +1,5 @@
 """Where features lie in the requests of a key, and arrays over them."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Mapping

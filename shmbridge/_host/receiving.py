@@ -1,7 +1,5 @@
 """How a host receives: single requests, or batches of similar ones."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -9,8 +9,6 @@ A job's processes are those with its number as their limit of real-time CPU (RLI
 process inherits that, also a daemon whose parents have ended, and compilers have no use for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

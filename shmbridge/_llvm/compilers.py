@@ -1,7 +1,5 @@
 """LLVM's interactive channel: its decisions, and the flags that make a compiler ask."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,8 +1,6 @@
 """How an unmodified compiler asks through a runner inside it: the preloaded library, configured by
 the environment."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

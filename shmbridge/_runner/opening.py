@@ -1,7 +1,5 @@
 """How a runner connects, and how C's errors become exceptions."""
 
-from __future__ import annotations
-
 import math
 import operator
 import os

@@ -1,7 +1,5 @@
 """URLs of runners, before the C core opens them."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

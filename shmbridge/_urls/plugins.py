@@ -6,8 +6,6 @@ group `shmbridge.GROUP`, whose name is the scheme or the SerDes. GROUP is "hosts
 of `shmbridge.serdes.SerDes`).
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import threading

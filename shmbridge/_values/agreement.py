@@ -1,7 +1,5 @@
 """Whether an exported or compiled model gives what the original gives."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Messages between the C core and what Python code adds to it: shmb_tensors as values, and values
 as fields."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The command `shmbridge`: one module per subcommand, imported on demand, because `run` starts with
 every compiler."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

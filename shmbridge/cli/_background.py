@@ -5,8 +5,6 @@ kernel says whether it lives and which process it is: no file has to be trusted,
 removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

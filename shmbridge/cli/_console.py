@@ -1,7 +1,5 @@
 """Where the commands print."""
 
-from __future__ import annotations
-
 import sys
 
 from rich import markup

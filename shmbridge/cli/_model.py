@@ -1,7 +1,5 @@
 """The models that a command line names."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """Options that several commands have, and the types of options: files, numbers of bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
 from functools import update_wrapper

@@ -1,7 +1,5 @@
 """The end of other processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The signals that may end a command."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Text from outside, in a form that is safe to print."""
 
-from __future__ import annotations
-
 import logging
 import signal
 

@@ -4,8 +4,6 @@ It forks them before a model is loaded, since a process with threads or a GPU mu
 and replaces those that die. If it is killed, the kernel kills them.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

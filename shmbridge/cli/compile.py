@@ -1,7 +1,5 @@
 """shmbridge compile: a model as a library that compilers call in their own process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import secrets

@@ -1,7 +1,5 @@
 """shmbridge config: what a compiler needs to build against the installed library."""
 
-from __future__ import annotations
-
 import click
 
 import shmbridge

@@ -1,7 +1,5 @@
 """shmbridge demo: a compiler asks a model, with the time that a question takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """shmbridge embed: writes down which Python C programs start in their own process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """shmbridge export: turns training logs into lines of JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """shmbridge inspect: what each compiler of a bridge sends and gets, and what it waits for."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import asdict

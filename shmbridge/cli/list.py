@@ -1,7 +1,5 @@
 """shmbridge ls and gc: the bridges below /dev/shm, and what dead hosts left there."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable

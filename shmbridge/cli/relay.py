@@ -1,7 +1,5 @@
 """shmbridge relay and record: hosts that pass questions on to another one."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any

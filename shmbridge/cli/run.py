@@ -1,7 +1,5 @@
 """shmbridge run: an unmodified compiler with a policy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

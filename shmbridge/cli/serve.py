@@ -1,7 +1,5 @@
 """shmbridge serve: answers compilers with a model, until Ctrl-C."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import sys

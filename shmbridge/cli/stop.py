@@ -1,7 +1,5 @@
 """shmbridge stop: ends a host that runs in the background."""
 
-from __future__ import annotations
-
 import click
 
 from shmbridge.cli import _background

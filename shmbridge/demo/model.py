@@ -4,8 +4,6 @@
 examples/c/model.onnx is the same model: features float32[batch, 16] to advice int64[batch].
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

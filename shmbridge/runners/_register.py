@@ -1,8 +1,6 @@
 """A Python runner kind in the C core's registry: the callbacks that C calls, from the runner's
 thread."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Mapping

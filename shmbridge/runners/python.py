@@ -1,8 +1,6 @@
 """python://MODULE:FUNCTION: a Python function in this process; in a C program through `shmbridge
 embed`."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import os

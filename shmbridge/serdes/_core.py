@@ -1,7 +1,5 @@
 """The C core's SerDes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from typing import Any

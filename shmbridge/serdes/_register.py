@@ -1,7 +1,5 @@
 """A Python SerDes in the C core's registry: the callbacks that C calls, from any thread."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shmbridge._native import ffi, lib

@@ -6,8 +6,6 @@ fit exactly. Repeated messages, maps, repeated bytes, groups and messages that c
 are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

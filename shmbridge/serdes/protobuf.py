@@ -5,8 +5,6 @@ serdes=protobuf&request=module:Class&advice=module:Class  the user's own message
 imported
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Mapping

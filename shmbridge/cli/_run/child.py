@@ -1,7 +1,5 @@
 """A process that `shmbridge run` forks, which is much faster than to start another Python."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import math

@@ -5,8 +5,6 @@ A model's advice is no input that a cache knows: an object from it may be anothe
 machines, which have no model (distcc).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

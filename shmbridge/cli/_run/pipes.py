@@ -1,8 +1,6 @@
 """How an unmodified compiler asks in `shmbridge run --pipes`; otherwise it has a runner inside it
 (shmbridge/_llvm/preload.py)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
