@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
+import math
 import os
 import secrets
 import select
@@ -17,12 +17,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import open_hosts, overview, segment
-from shmbridge._jobs.supervisor import WORK_FOLDER, kill_tagged, new_tag
+from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, Report, kill_tagged, new_tag
 from shmbridge._native import ffi
 from shmbridge.errors import NoHostError, ShmbridgeError, calling
 
@@ -31,20 +32,6 @@ START = 30.0  # seconds for the supervisor to start, on a busy machine
 STOP = 10.0  # seconds for it to end what it watches over, which takes milliseconds
 MEMORY = 4 << 30  # bytes
 KILLED = "the process that supervises the compiler has ended: see stderr, or dmesg"
-
-
-@dataclass(frozen=True)
-class Report:
-    """How a program ended. status: the exit status, or minus the number of the signal; None where
-    `why` says that it did not start or that its supervisor was killed."""
-
-    status: int | None = None
-    limit: str = ""  # "time limit" or "memory limit", where it went beyond that; "ended" by us
-    stderr: str = ""  # its end
-    seconds: float = 0.0  # without those that a host of this process kept it waiting
-    cpu: float = 0.0  # seconds, of all its processes
-    bytes: int = 0  # the most memory that one process had
-    unstarted: str = ""  # why it could not be started
 
 
 class SupervisedProcess:
@@ -78,28 +65,28 @@ class SupervisedProcess:
     ) -> None:
         bridge = _bridge_at(url)
         with calling("socketpair"):
-            self._control, its_control = socket.socketpair()
+            self._control, its_control = Pipe()
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
-        self._read = b""
         self._report: Report | None = None
         self._pid, self._tag = os.getpid(), new_tag()  # a forked child has no part in it
         self.folder = folder or new_folder()
         self.output = self.folder / "output"
         try:
-            _hand_over(its_control, bridge)
+            _hand_over(its_control.fileno(), bridge)
         except BaseException:
             self._control.close()
             raise
         finally:
             its_control.close()
         self._seconds, self._used, self._waited = seconds, 0.0, 0.0
-        self._looked, self._limit = 0.0, ""
+        self._looked: float | None = None  # at the time, once it has started
+        self._limit, self._until = "", math.inf  # why it is to end, and how long that may take
         self._bridge, self._label = bridge, os.fsencode(label)
         self._delay = ffi.new("shmb_delay *")
         job = {
             "command": list(command),
             "environment": {**os.environ, "TMPDIR": str(self.folder), **(environment or {})},
-            "files": {name: data.hex() for name, data in files.items()},
+            "files": dict(files),
             "cwd": str(cwd or ""),
             "folder": str(self.folder),
             "stdout": str(self.output) if stdout else "",
@@ -107,41 +94,34 @@ class SupervisedProcess:
             "tag": self._tag,
         }
         with contextlib.suppress(OSError):  # a supervisor that is gone shows at wait
-            self._control.sendall(json.dumps(job).encode() + b"\n")
+            self._control.send(job)
 
     def wait(self) -> Report:
         """The report, which the job's own limit bounds."""
         with self._reading:
             while self._report is None:
                 try:
-                    self._control.settimeout(LOOK)
-                    more = self._control.recv(1 << 16)
-                except TimeoutError:
-                    self._count_time()
-                    continue
-                except OSError:  # closed, or the supervisor was killed
-                    more = b""
-                if not self._read:  # it has just started
-                    self._looked = time.monotonic()
-                self._read += more
-                if not more:
+                    said = self._control.recv() if self._control.poll(LOOK) else None
+                except (EOFError, OSError):
                     self._report = self._ended_without_report()
-                elif self._read.strip() and self._read.endswith(b"\n"):
-                    found = Report(**json.loads(self._read))
-                    own = max(0.0, found.seconds - self._waited)
-                    self._report = replace(found, limit=found.limit or self._limit, seconds=own)
+                    break
+                if said == STARTED:
+                    self._looked = time.monotonic()
+                elif said is not None:
+                    own = max(0.0, said.seconds - self._waited)
+                    self._report = replace(said, limit=said.limit or self._limit, seconds=own)
+                elif time.monotonic() > self._until:  # the supervisor hangs
+                    self._report = Report(limit=self._limit)
+                else:
+                    self._count_time()
         return self._report
 
     def look_again(self) -> Report:
         """After the end: the report, or that the supervisor has ended since, and with it the
         folder."""
-        with self._reading:
-            try:
-                self._control.settimeout(0)
-                ended = not self._control.recv(1)
-            except OSError as error:
-                ended = not isinstance(error, BlockingIOError)
         report = self.wait()
+        with self._reading:
+            ended = self._control.closed or self._control.poll(0)
         return self._ended_without_report() if ended else report
 
     def _ended_without_report(self) -> Report:
@@ -151,7 +131,7 @@ class SupervisedProcess:
     def _count_time(self) -> None:
         """Since the last look, if it has started: its own, or the host's. What a host in this
         process knows decides, not the segment, to which the program can write."""
-        if not self._read:
+        if self._looked is None:
             return
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
@@ -167,8 +147,9 @@ class SupervisedProcess:
         """Asks it to end, without waiting."""
         self._limit = self._limit or limit
         if self._pid == os.getpid():
-            with contextlib.suppress(OSError):
-                self._control.shutdown(socket.SHUT_WR)
+            self._until = min(self._until, time.monotonic() + STOP)
+            with contextlib.suppress(OSError):  # it has ended
+                self._control.send(None)
 
     def close(self) -> None:
         """Ends it and all its processes, and removes its folder. You may call it twice, and while
@@ -177,19 +158,13 @@ class SupervisedProcess:
         if self._pid != os.getpid():
             self._control.close()
             return
-        if not self._reading.acquire(timeout=STOP):  # the supervisor does not end
-            with contextlib.suppress(OSError):
-                self._control.shutdown(socket.SHUT_RD)
-            self._reading.acquire()
-        try:
-            with contextlib.suppress(OSError):
-                self._control.settimeout(STOP)
-                while self._control.recv(1 << 16):
-                    pass
+        self.wait()
+        with self._reading:
+            with contextlib.suppress(EOFError, OSError):
+                while self._control.poll(STOP):
+                    self._control.recv()
             self._control.close()
             shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
-        finally:
-            self._reading.release()
 
     def __enter__(self) -> SupervisedProcess:
         return self
@@ -237,14 +212,15 @@ _lock = threading.Lock()
 _supervisor: socket.socket | None = None
 
 
-def _hand_over(control: socket.socket, bridge: str) -> None:
-    """Gives the supervisor a job's socket. bridge: what it removes if this process is killed."""
+def _hand_over(control: int, bridge: str) -> None:
+    """Gives the supervisor a job's descriptor. bridge: what it removes if this process is
+    killed."""
     global _supervisor
     with _lock:
         for _ in range(2):  # one that was killed is replaced
             _supervisor = _supervisor or _start()
             with calling("sendmsg"), contextlib.suppress(ConnectionError):
-                socket.send_fds(_supervisor, [bridge.encode() or b" "], [control.fileno()])
+                socket.send_fds(_supervisor, [bridge.encode() or b" "], [control])
                 return
             _supervisor.close()
             _supervisor = None
@@ -255,13 +231,12 @@ def _start() -> socket.socket:
     with calling("socketpair"):
         orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
     code = (
-        "import sys; sys.path[:] = sys.argv[1:-2]; from shmbridge._jobs.supervisor import main; "
+        "import sys; sys.path[:] = sys.argv[1:-1]; from shmbridge._jobs.supervisor import main; "
         "main()"
     )
-    place = [str(os.getpid()), str(its_orders.fileno())]
     with its_orders, calling(f"cannot start {sys.executable}: fork, setsid or execve"):
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *sys.path, *place],
+            [sys.executable, "-c", code, *sys.path, str(its_orders.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[its_orders.fileno()],
@@ -295,8 +270,10 @@ def _stop() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the supervisor is the parent's."""
+    """In a forked child: the supervisor is the parent's, and ends with it."""
     global _lock, _supervisor
+    if _supervisor:
+        _supervisor.close()
     _lock, _supervisor = threading.Lock(), None
 
 

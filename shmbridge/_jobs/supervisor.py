@@ -12,7 +12,6 @@ process inherits that, also a daemon whose parents have ended, and compilers hav
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import resource
 import secrets
@@ -25,6 +24,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -41,40 +42,51 @@ STDERR_BYTES = 4096  # of its end
 FILE_BYTES = 1 << 30  # of each file that a compiler writes
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LIBC = ctypes.CDLL(None)
+STARTED = "started"  # the word before a report: the program's time runs
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a program ended. status: the exit status, or minus the number of the signal; None where
+    `why` says that it did not start or that its supervisor was killed."""
+
+    status: int | None = None
+    limit: str = ""  # "time limit" or "memory limit", where it went beyond that; "ended" by us
+    stderr: str = ""  # its end
+    seconds: float = 0.0  # without those that a host of this process kept it waiting
+    cpu: float = 0.0  # seconds, of all its processes
+    bytes: int = 0  # the most memory that one process had
+    unstarted: str = ""  # why it could not be started
 
 
 def main() -> None:
-    """Becomes the supervisor. Arguments: the trainer's process id, and the descriptor of its
-    socket."""
+    """Becomes the supervisor. Its last argument: the descriptor of the trainer's socket."""
     with calling("the process that starts compilers needs getsockopt and recvmsg"):
-        trainer, orders = int(sys.argv[-2]), socket.socket(fileno=int(sys.argv[-1]))
+        orders = socket.socket(fileno=int(sys.argv[-1]))
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        if os.getppid() == trainer and os.fork() == 0:
+        if os.fork() == 0:
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                serve(orders, life_of(trainer))
+            serve(orders)
 
 
-def serve(orders: socket.socket, life: int) -> None:
-    """Jobs in threads, until the trainer ends."""
+def serve(orders: socket.socket) -> None:
+    """Jobs in threads, until the trainer ends, whose forked children have closed their end."""
     over, ends = os.pipe()
     threads: list[threading.Thread] = []
     bridges = set[str]()  # that the trainer leaves where it is killed
     with contextlib.suppress(ConnectionError):
         orders.send(b"r")
-        while orders.fileno() in poll(orders.fileno(), life):
-            bridge, descriptors, _, _ = socket.recv_fds(orders, NAME_BYTES, 1)
-            if not bridge:
-                break
+        while (received := socket.recv_fds(orders, NAME_BYTES, 1))[0]:
+            bridge, descriptors, *_ = received
             bridges.add(bridge.decode().strip())
             threads = [thread for thread in threads if thread.is_alive()]
             for descriptor in descriptors:
-                job = Job(socket.socket(fileno=descriptor), over)
+                job = Job(Connection(descriptor), over)
                 thread = threading.Thread(target=job.run)
                 try:
                     thread.start()
                 except RuntimeError as error:  # too many threads: of this job only
-                    job.send({"unstarted": str(error)})
+                    job.send(Report(unstarted=str(error)))
                 else:
                     threads.append(thread)
     os.close(ends)
@@ -88,7 +100,7 @@ def serve(orders: socket.socket, life: int) -> None:
 class Job:
     """A compilation: its order from the socket, its report back, and its end."""
 
-    def __init__(self, control: socket.socket, over: int) -> None:
+    def __init__(self, control: Connection, over: int) -> None:
         self.control, self.over = control, over  # each has something to read once it is to end
         self.order: dict[str, Any] = {}
         self.stderr = b""
@@ -96,25 +108,23 @@ class Job:
 
     def run(self) -> None:
         """From the order to the removal of its folder."""
-        with self.control:
-            self.order = json.loads(self.control.makefile().readline() or "{}")
-            if not self.order:
-                return
+        with self.control, contextlib.suppress(EOFError, ConnectionError):
+            self.order = self.control.recv()
             with contextlib.ExitStack() as stack:
                 try:
                     report = self._compile(stack)
                 except (OSError, ValueError, subprocess.SubprocessError) as error:
-                    report = {"unstarted": str(error)}
+                    report = Report(unstarted=str(error))
                 self.send(report)
                 poll(self.control.fileno(), self.over)  # the output is wanted until then
 
-    def _compile(self, stack: contextlib.ExitStack) -> dict[str, Any]:
+    def _compile(self, stack: contextlib.ExitStack) -> Report:
         """The report. stack: the folder's end."""
         started = time.monotonic()
         stack.callback(shutil.rmtree, self.order["folder"], ignore_errors=True)
         stack.callback(os.close, _make_folder(self.order["folder"]))
         for name, data in self.order["files"].items():
-            Path(self.order["folder"], name).write_bytes(bytes.fromhex(data))
+            Path(self.order["folder"], name).write_bytes(data)
         errors, its_errors = os.pipe()
         stack.callback(os.close, errors)
         os.set_blocking(errors, False)
@@ -122,26 +132,26 @@ class Job:
             compiler = self._start(its_errors)
         finally:
             os.close(its_errors)
-        self.send(None)
+        self.send(STARTED)
         try:
             life = life_of(compiler.pid)
             stack.callback(os.close, life)
             self._watch(compiler.pid, life, errors, started)
         finally:
-            with calling("kill"):
+            with contextlib.suppress(OSError):  # a sandbox: it ends with this thread
                 os.kill(compiler.pid, signal.SIGKILL)
             _, status, usage = os.wait4(compiler.pid, 0)
             compiler.returncode = os.waitstatus_to_exitcode(status)
             kill_tagged(self.order["tag"])
         self._read(errors)
-        return {
-            "status": compiler.returncode,
-            "limit": self.limit,
-            "stderr": self.stderr.decode(errors="replace"),
-            "seconds": time.monotonic() - started,
-            "cpu": usage.ru_utime + usage.ru_stime,
-            "bytes": usage.ru_maxrss << 10,
-        }
+        return Report(
+            compiler.returncode,
+            self.limit,
+            self.stderr.decode(errors="replace"),
+            time.monotonic() - started,
+            usage.ru_utime + usage.ru_stime,
+            usage.ru_maxrss << 10,
+        )
 
     def _start(self, stderr: int) -> subprocess.Popen[bytes]:
         order, parent = self.order, os.getpid()
@@ -201,11 +211,10 @@ class Job:
             return not more
         return False
 
-    def send(self, report: dict[str, Any] | None) -> None:
-        """None: the compiler has started, so its time runs."""
-        line = json.dumps(report).encode() if report else b""
-        with contextlib.suppress(OSError):  # the trainer has ended
-            self.control.sendall(line + b"\n")
+    def send(self, word: Report | str) -> None:
+        """To the trainer, unless that has ended."""
+        with contextlib.suppress(OSError):
+            self.control.send(word)
 
 
 # ---- Work folders ----
@@ -275,30 +284,21 @@ def poll(*descriptors: int, timeout: float | None = None) -> set[int]:
 
 
 def life_of(pid: int) -> int:
-    """A descriptor, the caller's, that `poll` reports once a process has ended. Where a sandbox
+    """A descriptor, the caller's, that `poll` reports once a child has ended. Where a sandbox
     refuses pidfds, a thread looks."""
     try:
         return os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise
     except OSError:
         life, its_life = os.pipe()
 
     def look() -> None:
-        while _runs(pid):
-            time.sleep(TICK / 5)
-        with contextlib.suppress(OSError), open(its_life, "wb", 0) as end:
-            end.write(b"\n")  # a fork may hold the pipe open
+        with contextlib.suppress(OSError):
+            while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z":
+                time.sleep(TICK / 5)
+        os.close(its_life)
 
     threading.Thread(target=look, daemon=True).start()
     return life
-
-
-def _runs(pid: int) -> bool:
-    """False also for a zombie."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    return False
 
 
 def resident(pid: int) -> int:

@@ -45,8 +45,7 @@ NEEDS = {  # each command, and the calls without which it does less than it was 
     "serve --background": BRIDGE | {"bind", "listen", "setsid", "socket", "waitid"},
     "serve --background pipe://": BRIDGE | PIPE | {"bind", "listen", "setsid", "socket"},
     "stop": {"getsockopt", "kill", "socket"},
-    "train": {"flock", "getsockopt", "kill", "prlimit", "setsid"}
-    | {"recvmsg", "sendmsg", "socketpair"},
+    "train": {"flock", "getsockopt", "prlimit", "recvmsg", "sendmsg", "setsid", "socketpair"},
 }
 REFUSE = """
 import ctypes, os, struct, sys

@@ -150,7 +150,7 @@ def test_one_that_is_not_closed_ends_with_the_trainer():
 
 def test_a_trainer_that_was_busy_does_not_count_that_time():
     with supervised.SupervisedProcess(["sleep", "1000"]) as job:
-        job._read, job._looked = b"\n", time.monotonic() - 1000  # it has started
+        job._looked = time.monotonic() - 1000  # it has started
         job._count_time()
         assert job._used == 2 * supervised.LOOK
 
