@@ -14,24 +14,26 @@ from onnx import TensorProto, helper
 
 PICTURE = Path(__file__).parent / "results" / "terminal.svg"
 POLICY = """def advise(request):
-    return int(request["callee_basic_block_count"][0] < 0)
+    blocks = request["callee_basic_block_count"]
+    return int(blocks[0] < 0)
 """
 SOURCE = """static int square(int x) { return x * x; }
 static int cube(int x) { return x * square(x); }
 int sum(int n) { return n ? square(n) + cube(n) + sum(n - 1) : 0; }
 """
 RUN = "shmbridge run --llvm inline"
-# Each command, with the seconds for which the reader sees it before the next one.
+# Each command, with the seconds for which the reader sees it before the next one. A phone shows lines
+# of 53 columns without shrinking them much.
 COMMANDS = [
-    ("cat policy.py          # a Python function decides which calls clang inlines", 2.5),
-    (f"{RUN} --host policy:advise -- clang-22 -O2 -c sum.c && nm -j sum.o", 2.5),
-    ("sed -i 's/< 0/< 4/' policy.py          # now: inline small callees", 1.5),
-    (f"{RUN} --host policy:advise -- clang-22 -O2 -c sum.c && nm -j sum.o", 3),
-    (f"{RUN} --connect onnx://inliner.onnx -- clang-22 -O2 -c sum.c -o onnx.o", 1.5),
-    (f"{RUN} --connect aot://inliner.so -- clang-22 -O2 -c sum.c -o aot.o", 1.5),
-    ("sha256sum *.o | cut -c 1-16,65-          # Python, ONNX, machine code", 6),
+    ("cat policy.py   # decides which calls clang inlines", 2.5),
+    (f"{RUN} --host policy:advise \\\n    -- clang-22 -O2 -c sum.c && nm -j sum.o", 2.5),
+    ("sed -i 's/< 0/< 4/' policy.py   # inline small ones", 1.5),
+    (f"{RUN} --host policy:advise \\\n    -- clang-22 -O2 -c sum.c && nm -j sum.o", 3),
+    (f"{RUN} --connect onnx://p.onnx \\\n    -- clang-22 -O2 -c sum.c -o onnx.o", 1.5),
+    (f"{RUN} --connect aot://p.so \\\n    -- clang-22 -O2 -c sum.c -o aot.o", 1.5),
+    ("sha256sum *.o | cut -c 1-16,65-   # the same bytes", 6),
 ]
-LINE, COLUMN, MARGIN = 21, 8.2, 18  # px
+LINE, COLUMN, MARGIN = 19, 8.2, 10  # px
 
 
 def write_model(path: Path) -> None:
@@ -53,9 +55,9 @@ def run_all(folder: Path) -> list[tuple[str, list[str], float]]:
     """Each command, the lines that it printed, and the seconds until the next one."""
     (folder / "policy.py").write_text(POLICY)
     (folder / "sum.c").write_text(SOURCE)
-    write_model(folder / "inliner.onnx")
+    write_model(folder / "p.onnx")
     run = {"cwd": folder, "check": True, "text": True, "stdout": subprocess.PIPE}
-    subprocess.run(["shmbridge", "compile", "inliner.onnx", "-o", "inliner.so"], **run)
+    subprocess.run(["shmbridge", "compile", "p.onnx", "-o", "p.so"], **run)
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}  # both policies are of one second
     return [
         (
@@ -79,20 +81,23 @@ def draw(session: list[tuple[str, list[str], float]]) -> str:
             if number
             else ""
         )
-        code, mark, remark = command.partition("          #")
+        first, *rest = command.split("\n")
+        code, mark, remark = first.partition("   #")
         rows = [
             f'<tspan class="prompt">$</tspan> {escape(code)}<tspan class="remark">{escape(mark + remark)}</tspan>'
         ]
-        rows += [escape(line) for line in printed]
+        rows += [escape(line) for line in [*rest, *printed]]
         texts.append(f'<g id="c{number}">')
         for line in rows:
             row += 1
             texts.append(f'<text x="{MARGIN}" y="{MARGIN + LINE * row - 6}">{line}</text>')
         texts.append("</g>")
         began += pause
-    width = 2 * MARGIN + COLUMN * max(2 + len(command) for command, _ in COMMANDS)
+    width = 2 * MARGIN + COLUMN * max(
+        2 + len(line) for command, _ in COMMANDS for line in command.split("\n")
+    )
     height = 2 * MARGIN + LINE * row
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}" role="img">
 <title>A policy in Python, ONNX and machine code decides what clang inlines</title>
 <style>
 rect {{ fill: #f6f8fa; stroke: #d0d7de }}
