@@ -19,8 +19,8 @@ static bool add(shmb_runner *r, PyObject *name, PyObject *object) {
     const char *text = fast_name(name);
     if (!text || !fast_value(object, &value)) return false;
     const shmb_tensor *t = &value.tensor;
-    void *at = core.shmb_runner_add(r, text, t->dtype, SHMB_TENSOR, t->rank, t->dims, NULL);
-    size_t bytes = (size_t)t->size * core.shmb_dtype_size(t->dtype);
+    void *at = shmb_runner_add(r, text, t->dtype, SHMB_TENSOR, t->rank, t->dims, NULL);
+    size_t bytes = (size_t)t->size * shmb_dtype_size(t->dtype);
     if (at && bytes >= FAST_LONG_COPY) {
         Py_BEGIN_ALLOW_THREADS memcpy(at, t->data, bytes);
         Py_END_ALLOW_THREADS
@@ -54,15 +54,15 @@ static bool fill(struct asker *a, PyObject *features) {
 /* The end of a step, which went on in Python if it came to more than a slice. */
 static bool stepped(struct asker *a, bool done) {
     /* Ctrl-C; else there is nothing to */
-    if (!done) core.shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
+    if (!done) shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
     return done;
 }
 
 static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
     if (features && !fill(a, features)) return stepped(a, false);
     int status;
-    Py_BEGIN_ALLOW_THREADS status = (int)core.shmb_runner_start(a->runner, want);
-    if (!status) status = core.shmb_runner_continue(a->runner);
+    Py_BEGIN_ALLOW_THREADS status = (int)shmb_runner_start(a->runner, want);
+    if (!status) status = shmb_runner_continue(a->runner);
     Py_END_ALLOW_THREADS return stepped(
         a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status)));
 }
@@ -70,8 +70,8 @@ static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
 static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_ticket *ticket) {
     if (!fill(a, features)) return stepped(a, false);
     int status;
-    Py_BEGIN_ALLOW_THREADS *ticket = core.shmb_send_start(a->runner, want);
-    status = core.shmb_send_continue(a->runner, *ticket);
+    Py_BEGIN_ALLOW_THREADS *ticket = shmb_send_start(a->runner, want);
+    status = shmb_send_continue(a->runner, *ticket);
     Py_END_ALLOW_THREADS return stepped(
         a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_sending", "iL", status,
                                                     (long long)*ticket)));
@@ -79,8 +79,8 @@ static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_tick
 
 static bool receive(struct asker *a, shmb_ticket ticket) {
     int status;
-    Py_BEGIN_ALLOW_THREADS status = core.shmb_receive_start(a->runner, ticket);
-    if (status == PENDING) status = core.shmb_receive_continue(a->runner);
+    Py_BEGIN_ALLOW_THREADS status = shmb_receive_start(a->runner, ticket);
+    if (status == PENDING) status = shmb_receive_continue(a->runner);
     Py_END_ALLOW_THREADS return stepped(
         a,
         !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_receiving", "i", status)));
@@ -94,10 +94,10 @@ static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) 
 /* The advice: the value of its only field, or all by name. */
 static PyObject *read_advice(struct asker *a) {
     PyObject *advice = PyDict_New(), *value = NULL;
-    int64_t count = core.shmb_advice_count(a->runner);
+    int64_t count = shmb_advice_count(a->runner);
     for (int64_t i = 0; advice && i < count; i++) {
         shmb_tensor t;
-        core.shmb_advice_at(a->runner, i, &t);
+        shmb_advice_at(a->runner, i, &t);
         Py_XDECREF(value);
         value = value_of(a, i, &t);
         if (!value || PyDict_SetItemString(advice, t.name, value)) Py_CLEAR(advice);

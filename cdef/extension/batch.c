@@ -53,14 +53,14 @@ struct source {
 static PyObject *receive_from(const struct source *s, int64_t timeout) {
     if (s->receive == Py_None)
         return PyLong_FromLongLong(timeout ? fast_receive(s->host, timeout)
-                                           : core.shmb_host_take(s->host, true));
+                                           : shmb_host_take(s->host, true));
     return PyObject_CallFunction(s->receive, "L", (long long)timeout);
 }
 
 /* How long a batch of some requests may wait for one more, in ns. */
 static int64_t time_left(struct questions *b, const struct source *s, int64_t wait) {
-    int attached = s->attached < 0 ? core.shmb_host_attached(s->host) : s->attached;
-    if (!wait || core.shmb_host_waiting(s->host) >= attached) return 0;
+    int attached = s->attached < 0 ? shmb_host_attached(s->host) : s->attached;
+    if (!wait || shmb_host_waiting(s->host) >= attached) return 0;
     int64_t now = fast_now_ns();
     if (!b->until) b->until = now + wait;
     return b->until > now ? b->until - now : 0;
@@ -84,8 +84,7 @@ static bool drop_unreadable(PyObject *list) {
     for (Py_ssize_t i = PyList_Size(list); i--;) {
         const struct question *q = question_at(list, i);
         const struct layout *l = q ? q->layout : NULL;
-        if (!l ||
-            (l->lists && !core.shmb_host_message(l->host, l->key) && PySequence_DelItem(list, i)))
+        if (!l || (l->lists && !shmb_host_message(l->host, l->key) && PySequence_DelItem(list, i)))
             return false;
     }
     return true;
@@ -130,8 +129,8 @@ static bool gather(PyObject *list, long long index, PyObject *array) {
     for (Py_ssize_t i = 0; all && i < rows; i++) {
         const struct question *q = question_at(list, i);
         all = q && q->open &&
-              core.shmb_host_values(q->layout->host, q->layout->key, index,
-                                    (char *)out.buf + i * bytes, bytes) == bytes;
+              shmb_host_values(q->layout->host, q->layout->key, index, (char *)out.buf + i * bytes,
+                               bytes) == bytes;
     }
     PyBuffer_Release(&out);
     return all;
@@ -171,8 +170,7 @@ static bool row_of(const struct column *c, Py_ssize_t i, struct value *own, shmb
     out->dims++;
     out->rank--;
     out->size /= c->rows.dims[0];
-    out->data =
-        (const char *)out->data + (size_t)(i * out->size) * core.shmb_dtype_size(out->dtype);
+    out->data = (const char *)out->data + (size_t)(i * out->size) * shmb_dtype_size(out->dtype);
     return true;
 }
 

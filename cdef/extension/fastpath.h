@@ -2,8 +2,8 @@
  *
  * cffi releases the GIL around every call, and whoever releases it while another thread waits for
  * it gets it back only a switch interval (5 ms) later. So: look for a request and reply with the
- * GIL held, and release it only to wait or to copy much. The functions are those that cffi binds
- * too: their addresses come from there, so that there is one core in the process. */
+ * GIL held, and release it only to wait or to copy much. cffi's module is in the same file, so both
+ * call one core. */
 #ifndef FAST_H
 #define FAST_H
 
@@ -12,44 +12,9 @@
 #include <structmember.h>
 
 #include "host/host.h"
+#include "message/convert.h"
 #include "runner/nonblocking.h"
 #include "shmbridge.h"
-
-/* X(name, result, parameters): the core's functions that are called here. */
-#define FAST_CORE(X)                                                                               \
-    X(shmb_host_poll, int64_t, (shmb_host *))                                                      \
-    X(shmb_host_take, int64_t, (shmb_host *, bool))                                                \
-    X(shmb_host_receive, int64_t, (shmb_host *, int64_t))                                          \
-    X(shmb_host_attached, int, (const shmb_host *))                                                \
-    X(shmb_host_waiting, int, (const shmb_host *))                                                 \
-    X(shmb_host_values, int64_t, (shmb_host *, int64_t, int64_t, void *, int64_t))                 \
-    X(shmb_host_reply, shmb_status, (shmb_host *, int64_t, bool, const shmb_tensor *, int64_t))    \
-    X(shmb_host_reply_unwoken, shmb_status, (shmb_host *, int64_t, const shmb_tensor *, int64_t))  \
-    X(shmb_host_wake_runner, void, (shmb_host *, int64_t))                                         \
-    X(shmb_host_reply_error, shmb_status,                                                          \
-      (shmb_host *, int64_t, bool, shmb_status, const char *, size_t))                             \
-    X(shmb_host_message, const shmb_message *, (shmb_host *, int64_t))                             \
-    X(shmb_host_claim, int64_t, (shmb_host *, int64_t))                                            \
-    X(shmb_dtype_size, size_t, (shmb_dtype))                                                       \
-    X(shmb_number_at, shmb_number, (const void *, shmb_dtype))                                     \
-    X(shmb_runner_add, void *,                                                                     \
-      (shmb_runner *, const char *, shmb_dtype, shmb_kind, int32_t, const int64_t *, int64_t **))  \
-    X(shmb_runner_start, shmb_status, (shmb_runner *, shmb_dtype))                                 \
-    X(shmb_runner_continue, int, (shmb_runner *))                                                  \
-    X(shmb_runner_abandon, void, (shmb_runner *, shmb_status))                                     \
-    X(shmb_send_start, shmb_ticket, (shmb_runner *, shmb_dtype))                                   \
-    X(shmb_send_continue, int, (shmb_runner *, shmb_ticket))                                       \
-    X(shmb_receive_start, int, (shmb_runner *, shmb_ticket))                                       \
-    X(shmb_receive_continue, int, (shmb_runner *))                                                 \
-    X(shmb_advice_count, int64_t, (const shmb_runner *))                                           \
-    X(shmb_advice_at, shmb_status, (shmb_runner *, int64_t, shmb_tensor *))
-
-#include "message/convert.h"
-
-#define FAST_POINTER(name, result, parameters) result(*name) parameters;
-extern struct fast_core {
-    FAST_CORE(FAST_POINTER)
-} core;
 
 /* Drops what a call returned: true where that was no exception. */
 static inline bool fast_done(PyObject *result) {
@@ -97,8 +62,8 @@ struct value {
     } number;
     Py_buffer buffer; /* of an object; buffer.obj NULL: there is none */
 };
-/* The classes that are known by sight: numpy's ndarray, number and bool_. */
-int fast_set_classes(PyObject *ndarray, PyObject *number, PyObject *boolean);
+/* Finds numpy's classes, which are known by sight. -1: an exception is set. */
+int fast_find_classes(void);
 /* Python's int, float and bool, numpy's scalars, arrays and torch's tensors in C's order, all of a
  * dtype of ours. False for anything else, which tensor.as_field knows or refuses; no exception is
  * set. A value that came out is to be released. */

@@ -25,7 +25,7 @@ shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, i
     const struct layout *l = q->layout;
     size_t bytes = 0;
     for (int64_t i = 0; i < count; i++)
-        bytes += (size_t)fields[i].size * core.shmb_dtype_size(fields[i].dtype);
+        bytes += (size_t)fields[i].size * shmb_dtype_size(fields[i].dtype);
     bool keep;
     FAST_LOCKED(q)
     q->open = 0; /* first: from here on no thread takes a new view */
@@ -33,9 +33,9 @@ shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, i
     FAST_UNLOCKED
     shmb_status status;
     if (bytes < FAST_LONG_COPY) {
-        status = core.shmb_host_reply(l->host, l->key, keep, fields, count);
+        status = shmb_host_reply(l->host, l->key, keep, fields, count);
     } else {
-        Py_BEGIN_ALLOW_THREADS status = core.shmb_host_reply(l->host, l->key, keep, fields, count);
+        Py_BEGIN_ALLOW_THREADS status = shmb_host_reply(l->host, l->key, keep, fields, count);
         Py_END_ALLOW_THREADS
     }
     if (status == SHMB_INVALID) q->open = 1;
@@ -87,7 +87,7 @@ PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) 
 static bool renew(struct layout *l) {
     if (!l->slot && !call((PyObject *)l, "_enter")) return false;
     if (l->copy) PyDict_Clear(l->ready);
-    const shmb_message *m = l->texts ? core.shmb_host_message(l->host, l->key) : NULL;
+    const shmb_message *m = l->texts ? shmb_host_message(l->host, l->key) : NULL;
     return !m || m->placed == l->placed || call((PyObject *)l, "_place_anew");
 }
 
@@ -95,7 +95,7 @@ static struct question *new_question(struct layout *l) {
     static const char why[] = "the host is out of memory"; /* its runner is not to wait for it */
     struct question *q = renew(l) ? (struct question *)PyType_GenericAlloc(l->type, 0) : NULL;
     if (!q) {
-        core.shmb_host_reply_error(l->host, l->key, false, SHMB_NO_MEMORY, why, sizeof why - 1);
+        shmb_host_reply_error(l->host, l->key, false, SHMB_NO_MEMORY, why, sizeof why - 1);
         return NULL;
     }
     Py_INCREF((PyObject *)l);
@@ -150,11 +150,11 @@ PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     long long index = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred()) return NULL;
     char own[1024], *text = own;
-    int64_t bytes = core.shmb_host_values(l->host, l->key, index, own, sizeof own);
+    int64_t bytes = shmb_host_values(l->host, l->key, index, own, sizeof own);
     if (bytes > (int64_t)sizeof own) {
         text = malloc((size_t)bytes);
         if (!text) return PyErr_NoMemory();
-        bytes = core.shmb_host_values(l->host, l->key, index, text, bytes);
+        bytes = shmb_host_values(l->host, l->key, index, text, bytes);
     }
     /* bytes that are no UTF-8, as of file names, become surrogate escapes */
     PyObject *found = bytes < 0 ? NULL : PyUnicode_DecodeUTF8(text, bytes, "surrogateescape");

@@ -20,19 +20,19 @@ static bool patient; /* the next request is waited for with the GIL held */
  * looks: be patient. */
 int64_t fast_wait(shmb_host *host, int64_t timeout) {
     int64_t key, came;
-    Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(host, timeout);
+    Py_BEGIN_ALLOW_THREADS key = shmb_host_receive(host, timeout);
     came = fast_now_ns();
     Py_END_ALLOW_THREADS const shmb_message *m =
-        fast_now_ns() - came > CONTENDED_NS ? core.shmb_host_message(host, key) : NULL;
+        fast_now_ns() - came > CONTENDED_NS ? shmb_host_message(host, key) : NULL;
     patient = m && m->body_bytes >= FAST_LONG_COPY;
     return key;
 }
 
 int64_t fast_receive(shmb_host *host, int64_t timeout) {
-    int64_t key = core.shmb_host_poll(host);
+    int64_t key = shmb_host_poll(host);
     if (key < 0 && patient && timeout >= PATIENCE_NS)
         for (int64_t until = fast_now_ns() + PATIENCE_NS; key < 0 && fast_now_ns() < until;)
-            key = core.shmb_host_poll(host);
+            key = shmb_host_poll(host);
     return key < 0 ? fast_wait(host, timeout) : key;
 }
 

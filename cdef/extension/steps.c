@@ -56,7 +56,7 @@ static void copy_features(struct steps *s, Py_ssize_t row, const struct plan *p,
 static shmb_number number_of(const struct plan *p, const shmb_message *m, enum report_field which) {
     if (p->fields[which] == NONE) return (shmb_number){0};
     const shmb_tensor *t = &m->tensors[p->fields[which]];
-    return core.shmb_number_at(t->data, t->dtype);
+    return shmb_number_at(t->data, t->dtype);
 }
 
 static bool is_last(const struct plan *p, const shmb_message *m) {
@@ -105,7 +105,7 @@ static enum verdict judge(const struct steps *s, const struct row *r, const stru
 /* Takes a request of the row's. payload: Python has copied what it is to copy. */
 static enum verdict take(struct steps *s, Py_ssize_t row, int64_t key, bool payload) {
     struct row *r = &s->rows[row];
-    const shmb_message *m = core.shmb_host_message(s->host, key);
+    const shmb_message *m = shmb_host_message(s->host, key);
     const struct plan *p = m ? fast_plan_of(s, r, key, m) : NULL;
     if (!p) return GONE;
     enum verdict verdict = judge(s, r, p, m, payload);
@@ -145,7 +145,7 @@ static bool assign_channel(struct steps *s, Py_ssize_t row, int64_t key) {
         return false;
     }
     s->channels[channel].row = (int)row;
-    s->channels[channel].claim = core.shmb_host_claim(s->host, channel);
+    s->channels[channel].claim = shmb_host_claim(s->host, channel);
     return true;
 }
 
@@ -174,9 +174,8 @@ static PyObject *steps_unassign(PyObject *self, PyObject *channel) {
 static int row_of_key(const struct steps *s, int64_t key) {
     int channel = channel_of(key);
     int row = channel < MAX_CHANNELS ? s->channels[channel].row : NONE;
-    return row != NONE && s->channels[channel].claim == core.shmb_host_claim(s->host, channel)
-               ? row
-               : NONE;
+    return row != NONE && s->channels[channel].claim == shmb_host_claim(s->host, channel) ? row
+                                                                                          : NONE;
 }
 
 /* Takes one that came too early out of the list, once its row waits for a request or is over. */
@@ -202,9 +201,9 @@ static int64_t next_key(struct steps *s, int64_t ns, PyObject *receive, bool *fa
         *failed = PyErr_Occurred();
         return key;
     }
-    key = core.shmb_host_poll(s->host);
+    key = shmb_host_poll(s->host);
     if (key >= 0) return key;
-    Py_BEGIN_ALLOW_THREADS key = core.shmb_host_receive(s->host, ns);
+    Py_BEGIN_ALLOW_THREADS key = shmb_host_receive(s->host, ns);
     Py_END_ALLOW_THREADS return key;
 }
 
@@ -212,7 +211,7 @@ static int64_t next_key(struct steps *s, int64_t ns, PyObject *receive, bool *fa
 static bool settle(struct steps *s, int64_t key, enum verdict verdict) {
     int64_t ignored = 0;
     shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
-    if (verdict == ENDED) core.shmb_host_reply(s->host, key, false, &t, 1);
+    if (verdict == ENDED) shmb_host_reply(s->host, key, false, &t, 1);
     return verdict == EARLY ? keep_early(s, key) : verdict < EARLY;
 }
 
@@ -239,7 +238,7 @@ static PyObject *steps_wait(PyObject *self, PyObject *args) {
 
 static bool is_action(const struct steps *s, const void *data, shmb_dtype dtype) {
     if (!s->actions) return true;
-    shmb_number n = core.shmb_number_at(data, dtype);
+    shmb_number n = shmb_number_at(data, dtype);
     return n.form == SHMB_WHOLE && n.i >= s->first_action && n.i - s->first_action < s->actions;
 }
 
@@ -248,12 +247,12 @@ static void reply(struct steps *s, Py_ssize_t row, shmb_tensor *t) {
     struct row *r = &s->rows[row];
     t->name = r->trainer_announced ? "advice" : "learner";
     r->unwoken = r->key;
-    core.shmb_host_reply_unwoken(s->host, r->key, t, 1);
+    shmb_host_reply_unwoken(s->host, r->key, t, 1);
     set_state(s, row, SENT);
 }
 
 static void wake(struct steps *s, struct row *r) {
-    if (r->unwoken != NONE) core.shmb_host_wake_runner(s->host, r->unwoken);
+    if (r->unwoken != NONE) shmb_host_wake_runner(s->host, r->unwoken);
     r->unwoken = NONE;
 }
 
@@ -270,7 +269,7 @@ static PyObject *steps_send(PyObject *self, PyObject *actions) {
     t.rank--;
     t.dims++;
     t.size = rows && s->count ? t.size / s->count : 0;
-    size_t bytes = (size_t)t.size * core.shmb_dtype_size(t.dtype);
+    size_t bytes = (size_t)t.size * shmb_dtype_size(t.dtype);
     const char *data = all.tensor.data;
     for (Py_ssize_t i = 0; i < s->count && wrong == s->count; i++)
         if (s->rows[i].state == OPEN && !is_action(s, data + (size_t)i * bytes, t.dtype)) wrong = i;
@@ -328,7 +327,7 @@ static PyObject *steps_channels(PyObject *self, PyObject *args) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < MAX_CHANNELS; i++) {
         if (s->channels[i].row != row) continue;
-        bool there = s->channels[i].claim == core.shmb_host_claim(s->host, i);
+        bool there = s->channels[i].claim == shmb_host_claim(s->host, i);
         if (!fast_append(list, Py_BuildValue("(iO)", i, there ? Py_True : Py_False)))
             Py_CLEAR(list);
     }

@@ -12,7 +12,7 @@ static bool is_report(const shmb_tensor *t, enum report_field which) {
     const uint64_t zeros[2] = {0};
     if (which == AGENT) return t->kind == SHMB_STRING;
     return t->kind == SHMB_TENSOR && t->size == 1 &&
-           (which != STEP || core.shmb_number_at(zeros, t->dtype).form != SHMB_REAL);
+           (which != STEP || shmb_number_at(zeros, t->dtype).form != SHMB_REAL);
 }
 
 static bool is_feature(const shmb_tensor *t, const struct feature *f) {

@@ -4,15 +4,14 @@
 
 static PyTypeObject *ndarray, *number, *boolean;
 
-int fast_set_classes(PyObject *a, PyObject *n, PyObject *b) {
-    if (!PyType_Check(a) || !PyType_Check(n) || !PyType_Check(b)) return -1;
-    Py_INCREF(a);
-    Py_INCREF(n);
-    Py_INCREF(b);
-    ndarray = (PyTypeObject *)a;
-    number = (PyTypeObject *)n;
-    boolean = (PyTypeObject *)b;
-    return 0;
+int fast_find_classes(void) {
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    if (!numpy) return -1;
+    ndarray = (PyTypeObject *)PyObject_GetAttrString(numpy, "ndarray");
+    number = (PyTypeObject *)PyObject_GetAttrString(numpy, "number");
+    boolean = (PyTypeObject *)PyObject_GetAttrString(numpy, "bool_");
+    Py_DECREF(numpy);
+    return ndarray && number && boolean ? 0 : -1;
 }
 
 static shmb_dtype integer_of(size_t bytes, bool natural) {
@@ -121,7 +120,7 @@ const char *fast_name(PyObject *name) {
 }
 
 PyObject *fast_number(const shmb_tensor *t) {
-    shmb_number n = core.shmb_number_at(t->data, t->dtype);
+    shmb_number n = shmb_number_at(t->data, t->dtype);
     if (t->dtype == SHMB_BOOL) return PyBool_FromLong((long)n.i);
     if (n.form == SHMB_WHOLE) return PyLong_FromLongLong(n.i);
     return n.form == SHMB_REAL ? PyFloat_FromDouble(n.f) : PyLong_FromUnsignedLongLong(n.u);

@@ -10,17 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
 from shmbridge._values.dtypes import code_of, dtype_if_known, dtype_name, dtype_of
 from shmbridge.errors import InexactError, InvalidError, MismatchError
 
 Array = npt.NDArray[Any]
-_fastpath.setup(
-    *(int(ffi.cast("uintptr_t", ffi.addressof(lib, name))) for name in _fastpath.CORE),
-    *(np.ndarray, np.number, np.bool_),
-)
-
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 

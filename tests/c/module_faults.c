@@ -44,10 +44,10 @@ static void tell(const char *name) { (void)name; }
         return found ? found : (found = dlsym(RTLD_NEXT, #name));                                  \
     }
 static bool is_ours(void *caller) {
-    static const char *const ours[] = {"shmbridge", "_native", "_fastpath"};
+    static const char *const ours[] = {"shmbridge", "_native"};
     Dl_info from;
     const char *name = dladdr(caller, &from) ? strrchr(from.dli_fname, '/') : NULL;
-    for (int i = 0; name && i < 3; i++)
+    for (int i = 0; name && i < 2; i++)
         if (strstr(name, ours[i])) return true;
     return false;
 }
