@@ -44,8 +44,8 @@ FUZZERS = {
 
 
 HEADER = (
-    '{"features":[{"name":"%s","type":"int64_t","port":0,"shape":[%s]}],"score":{"name":"s","type":'
-    '"float","port":0,"shape":[1]},"advice":{"name":"%s","type":"%s","port":0,"shape":[1]},'
+    '{"features":[{"name":"%s","type":"int64_t","port":0,"shape":[%s]}],'
+    '"advice":{"name":"%s","type":"%s","port":0,"shape":[1]},'
     '"want":"int64"}\n{"context":"\\u00e9f"}\n{"observation":0}\n'
 )
 JSON = (

@@ -42,7 +42,7 @@ struct channel {
     /* slots with a request that has no reply yet; read without the mutex as a hint */
     _Atomic uint32_t open;
     uint32_t held; /* slots whose bytes must not change: open and not copied, or kept by views */
-    uint64_t versions, served;
+    uint64_t served;
     struct receiver in;
     struct sender out;
     struct builder reply;

@@ -1,9 +1,7 @@
 /* LLVM's interactive channel. A header line names the tensors; then each observation is a question
- * and its answer the advice's raw bytes. Trainers' environments add outcomes, each with a reward
- * where the header has a score: these are read and dropped, since nothing is asked. Lines that are
- * not understood are dropped too, and the next one is read. A compiler that gets none, or one that
- * it did not foresee, spins, blocks or crashes: so every question gets an answer, and every answer
- * is checked. */
+ * and its answer the advice's raw bytes. Lines that are not understood are dropped, and the next one
+ * is read. A compiler that gets no answer, or one that it did not foresee, spins, blocks or crashes:
+ * so every question gets an answer, and every answer is checked. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,19 +23,15 @@ static void llvm_skip(struct llvm *s, const char *why) {
                 why);
 }
 
-static size_t tensor_bytes(const struct llvm *s) {
-    return s->next == TENSORS ? s->spec.bytes : s->spec.score.bytes;
-}
-
-/* All of the next line or of the next tensors, with the newline; NULL when more bytes are needed or
+/* All of the next line or of an observation's tensors, with the newline; NULL when more bytes are needed or
  * *e says what is wrong. */
 static const uint8_t *gather(struct llvm *s, const uint8_t *bytes, size_t size, size_t *used,
                              size_t *length, struct error *e) {
     const uint8_t *from = bytes + *used;
     size_t there = size - *used, more = 0;
     bool whole;
-    if (s->next != LINE) {
-        more = tensor_bytes(s) + 1 - s->part.size;
+    if (s->observed) {
+        more = s->spec.bytes + 1 - s->part.size;
         whole = more <= there;
     } else {
         const uint8_t *newline = there ? memchr(from, '\n', there) : NULL;
@@ -46,7 +40,7 @@ static const uint8_t *gather(struct llvm *s, const uint8_t *bytes, size_t size, 
     }
     if (!whole) more = there;
     *used += more;
-    if (s->next == LINE && !s->skipping && s->part.size + more > LONGEST_LINE) {
+    if (!s->observed && !s->skipping && s->part.size + more > LONGEST_LINE) {
         s->skipping = true;
         llvm_skip(s, "expected lines of at most 1 MiB, found a longer one");
     }
@@ -116,8 +110,7 @@ static shmb_status read_header(struct llvm *s, const uint8_t *line, size_t size,
     if (shmb_spec_read(&s->spec, line, size, e)) return e->status;
     if (!s->spec.has_advice)
         return shmb_fail(e, SHMB_CORRUPT, "the compiler's header names no advice");
-    if (s->spec.bytes >= LONGEST_OBSERVATION || s->spec.advice.bytes >= LONGEST_OBSERVATION ||
-        s->spec.score.bytes >= LONGEST_OBSERVATION)
+    if (s->spec.bytes >= LONGEST_OBSERVATION || s->spec.advice.bytes >= LONGEST_OBSERVATION)
         return shmb_fail(e, SHMB_CORRUPT, "the compiler's header describes more than %d bytes",
                          LONGEST_OBSERVATION);
     s->decision = decision_of(&s->spec.advice);
@@ -150,9 +143,8 @@ static shmb_status read_line(struct llvm *s, const uint8_t *text, size_t size, s
             return shmb_fail(
                 e, SHMB_CORRUPT,
                 "the compiler sent an observation before the header that describes its tensors");
-        s->next = TENSORS;
+        s->observed = true;
         return SHMB_OK;
-    case LINE_OUTCOME: s->next = s->spec.has_score ? SCORE : LINE; return SHMB_OK;
     case LINE_OTHER: break;
     }
     return SHMB_OK;
@@ -188,15 +180,14 @@ static int llvm_feed(void *state, const uint8_t *bytes, size_t size, size_t *use
     *used = 0;
     e->status = SHMB_OK;
     while ((whole = gather(s, bytes, size, used, &length, e))) {
-        if (s->next == LINE) {
+        if (!s->observed) {
             if (read_line(s, whole, length, e)) return (int)e->status;
             continue;
         }
-        bool asks = s->next == TENSORS, ends = whole[length - 1] == '\n';
-        s->next = LINE;
+        bool ends = whole[length - 1] == '\n';
+        s->observed = false;
         s->skipping = !ends; /* up to the next line */
         if (!ends) llvm_skip(s, "expected a newline after the tensors, found another byte");
-        if (!asks) continue;
         take_hint(s, whole);
         *want = s->spec.advice.dtype;
         s->beyond = s->left && atomic_fetch_sub(s->left, 1) <= 0;
@@ -222,7 +213,7 @@ static void llvm_end(void *state) {
     memset(&s->spec, 0, sizeof s->spec);
     s->hint = NULL;
     s->part.size = s->context.size = 0;
-    s->next = LINE;
+    s->observed = false;
     s->unreadable.status = SHMB_OK;
     s->times = 0;
     s->given_up = s->skipping = false;

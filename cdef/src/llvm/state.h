@@ -14,11 +14,11 @@ struct llvm {
     /* the feature that the default and the checks need; NULL: not sent */
     const struct spec_field *hint;
     size_t hint_at;
-    enum { LINE, TENSORS, SCORE } next; /* what comes */
-    bool skipping;                      /* the rest of a line that is too long */
-    bool given_up;                      /* the rest of the conversation is not asked */
-    struct bytes part;                  /* what came of a line or of tensors so far */
-    struct bytes context;               /* the function's name */
+    bool observed;        /* an observation's tensors come, else a line */
+    bool skipping;        /* the rest of a line that is too long */
+    bool given_up;        /* the rest of the conversation is not asked */
+    struct bytes part;    /* what came of a line or of tensors so far */
+    struct bytes context; /* the function's name */
     /* for each live range that an eviction chooses from, may it be advised? The last one asks:
      * evict none */
     struct bytes allowed;

@@ -20,16 +20,16 @@ static const char *name_twice(const char **names, size_t count) {
 shmb_status shmb_line_read(struct line *out, const void *text, size_t size, struct error *e) {
     struct json j;
     struct json_text key;
+    int64_t observation;
     *out = (struct line){.kind = LINE_OTHER};
     shmb_json_start(&j, text, size);
     shmb_json_object(&j);
     while (shmb_json_key(&j, &key)) {
         if (shmb_json_is(&key, "context") && shmb_json_string(&j, &out->context))
             out->kind = LINE_CONTEXT;
-        else if (shmb_json_is(&key, "observation") && shmb_json_int(&j, &out->observation))
+        else if (shmb_json_is(&key, "observation") && shmb_json_int(&j, &observation))
             out->kind = LINE_OBSERVATION;
         else if (shmb_json_skip(&j) && shmb_json_is(&key, "features")) out->kind = LINE_HEADER;
-        else if (shmb_json_is(&key, "outcome")) out->kind = LINE_OUTCOME;
     }
     return shmb_json_end(&j) ? SHMB_OK : shmb_json_fail(&j, e, "a line of JSON");
 }
@@ -76,8 +76,8 @@ static bool spec_measure(struct spec_field *f) {
 
 /* One {"name":…,"type":…,"port":…,"shape":…}; its name goes to *names, which moves on. */
 static bool read_field(struct json *j, struct spec_field *f, char **names) {
-    enum { NAME = 1, TYPE = 2, SHAPE = 4, PORT = 8, OTHER = 16 };
-    static const char *const keys[] = {"name", "type", "shape", "port"};
+    enum { NAME = 1, TYPE = 2, SHAPE = 4, OTHER = 8 };
+    static const char *const keys[] = {"name", "type", "shape"};
     struct json_text key, name = {0};
     int seen = 0;
     *f = (struct spec_field){0};
@@ -90,7 +90,6 @@ static bool read_field(struct json *j, struct spec_field *f, char **names) {
         if (this == NAME) shmb_json_string(j, &name);
         else if (this == TYPE) read_type(j, f);
         else if (this == SHAPE) read_shape(j, f);
-        else if (this == PORT) shmb_json_int(j, &f->port);
         else shmb_json_skip(j);
     }
     if (j->expected) return false;
@@ -148,9 +147,6 @@ static bool read_all(struct json *j, struct spec *s, char *names) {
         else if (shmb_json_is(&key, "advice")) {
             if (s->has_advice) return shmb_json_wrong(j, "one advice");
             s->has_advice = read_field(j, &s->advice, &names);
-        } else if (shmb_json_is(&key, "score")) {
-            if (s->has_score) return shmb_json_wrong(j, "one score");
-            s->has_score = read_field(j, &s->score, &names);
         } else if (shmb_json_is(&key, "want")) read_want(j, s);
         else shmb_json_skip(j);
     }

@@ -3,7 +3,6 @@
  *     {"features":[{"name":"x","type":"int64_t","port":0,"shape":[1]},…],"advice":{…}}
  *     {"context":"NAME"}
  *     {"observation":N}
- *     {"outcome":N}
  * Keys may come in any order; unknown keys, and lines without any of these keys, are no error.
  *
  *     struct line line;
@@ -18,12 +17,11 @@
 
 #include "text/json_reader.h"
 
-enum line_kind { LINE_OTHER, LINE_HEADER, LINE_CONTEXT, LINE_OBSERVATION, LINE_OUTCOME };
+enum line_kind { LINE_OTHER, LINE_HEADER, LINE_CONTEXT, LINE_OBSERVATION };
 
 struct line {
     enum line_kind kind;
     struct json_text context; /* of LINE_CONTEXT: points into the line */
-    int64_t observation;      /* of LINE_OBSERVATION */
 };
 
 /* Which line it is. Errors: CORRUPT (no JSON object, or a value of the wrong type). */
@@ -31,7 +29,6 @@ shmb_status shmb_line_read(struct line *out, const void *text, size_t size, stru
 
 struct spec_field {
     const char *name; /* UTF-8, zero-terminated, owned by the spec */
-    int64_t port;
     shmb_dtype dtype; /* one that has a name there */
     int32_t rank;
     int64_t dims[SHMB_MAX_RANK]; /* each >= 0 */
@@ -43,8 +40,8 @@ struct spec {
     uint32_t count;
     struct spec_field *features; /* no name comes twice */
     size_t bytes;                /* of all features back to back */
-    bool has_advice, has_score;
-    struct spec_field advice, score; /* score: follows each {"outcome":N} line */
+    bool has_advice;
+    struct spec_field advice;
     /* "want":"float32", or "any": who asks is a runner of ours, in a bitstream; other words are no
      * error */
     bool has_want;

@@ -50,34 +50,6 @@ static void tensors_of_another_length_get_the_default(void) {
     compiler_stop(&c);
 }
 
-/* A trainer's environment writes the reward behind each decision; its bytes may look like anything.
- */
-static void outcomes_are_read(void) {
-    static const char header[] =
-        "{\"features\":[{\"name\":\"times_called\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}],"
-        "\"score\":{\"name\":\"reward\",\"type\":\"float\",\"port\":0,\"shape\":[2]},"
-        "\"advice\":{\"name\":\"index\",\"type\":\"int64_t\",\"port\":0,\"shape\":[1]}}\n";
-    char all[4096];
-    size_t n = (size_t)sprintf(all, "%s", header);
-    for (int i = 0; i < 3; i++) {
-        n += (size_t)sprintf(
-            all + n, "{\"context\":\"c%d\"}\n{\"observation\":%d}\n12345678\n{\"outcome\":%d}\n", i,
-            i, i);
-        memcpy(all + n, "\n{\n\"\0\xff}\n\n", 9);
-        n += 9;
-    }
-    for (size_t piece = 1; piece <= n; piece++) {
-        struct compiler c = compiler_start("");
-        policy_advises(5);
-        compiler_says(&c, all, n, piece);
-        CHECK(policy.questions == 3 && c.answer.size == 3 * sizeof(int64_t));
-        CHECK(compiler_info(&c).skipped == 0 && compiler_info(&c).defaulted == 0 &&
-              strstr(policy.seen, "context='c2'"));
-        shmb_llvm_protocol.end(c.state);
-        compiler_stop(&c);
-    }
-}
-
 static void next_compiler_is_accepted(const char *before) {
     struct compiler c = compiler_start("");
     policy_advises(1);
@@ -105,7 +77,6 @@ int main(void) {
         "bytes");
     long_lines_are_skipped();
     tensors_of_another_length_get_the_default();
-    outcomes_are_read();
     for (const char *const *unfinished =
              TEXTS("", "{", INLINING_HEADER, INLINING_HEADER "{\"observation\":0}\n",
                    INLINING_HEADER "{\"observation\":0}\n0123", "bad\n",
