@@ -208,8 +208,8 @@ static shmb_status aot_check(const struct model *m, const struct port *p, const 
     return SHMB_OK;
 }
 
-static shmb_status aot_run(struct model *m, bool changed, int64_t until, struct error *e) {
-    (void)changed, (void)until;
+static shmb_status aot_run(struct model *m, bool changed, struct error *e) {
+    (void)changed;
     const struct loaded *s = m->state;
     const char *why = s->model->run(s->state, m->given, s->outputs);
     if (why) return shmb_fail(e, SHMB_MODEL, "%.500s", why);

@@ -299,7 +299,7 @@ static shmb_status compute_until(struct state *s, shmb_runner *r, struct model *
         bool changed = m->changed;
         m->changed = false;
         r->error.status = SHMB_OK;
-        status = s->backend->run(m, changed, r->until, &r->error);
+        status = s->backend->run(m, changed, &r->error);
         /* a run that was stopped begins again, and is not stopped twice, unless this is exact */
         if (shmb_runner_is_late(r, status != SHMB_OK)) return shmb_runner_fail_late(r, NULL);
     } while (status == SHMB_INTERRUPTED);

@@ -241,8 +241,7 @@ static bool was_stopped(struct use *u) {
 
 /* Outputs go where those of the run before lay, which ONNX Runtime allocated: that is right as long
  * as they have the same sizes. It fails when they have not; then it allocates them each time. */
-static shmb_status onnx_run(struct model *m, bool changed, int64_t until, struct error *e) {
-    (void)until; /* model.c stops it */
+static shmb_status onnx_run(struct model *m, bool changed, struct error *e) {
     struct use *u = m->state;
     uint32_t first = m->input_count, last = first + m->output_count;
     if (changed) u->made = false;
