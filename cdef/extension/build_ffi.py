@@ -14,6 +14,7 @@ CDEF = Path(__file__).parents[1]
 HEADERS = [
     "segment/limits.h",
     "segment/names.h",
+    "segment/peer.h",
     "segment/inspect.h",
     "host/host.h",
     "runner/nonblocking.h",

@@ -39,7 +39,6 @@
 #include <unistd.h>
 
 #include "command/compilers.h"
-#include "next.h"
 #include "preload.h"
 #include "runner/default.h"
 #include "segment/ring.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "command/compilers.h"
-#include "next.h"
 #include "preload.h"
 
 extern char **environ;

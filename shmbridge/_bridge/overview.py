@@ -156,7 +156,7 @@ def sent(bridge: BridgeInfo, channel: int, reply: bool) -> list[Sent] | None:
     try:
         return [_sent(tensor) for tensor in tensors[0 : count[0]]]
     finally:
-        lib.shmb_inspect_free(tensors)
+        lib.free(tensors)
 
 
 def _sent(tensor: Any) -> Sent:

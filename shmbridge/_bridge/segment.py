@@ -152,7 +152,7 @@ def _remove_if_dead(path: Path) -> list[str]:
             return []
         # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
         # host from being made of it.
-        if not (lib.shmb_peer_lock(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_lock(fd, lib.HOST_BYTE)):
+        if not (lib.shmb_peer_take(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_take(fd, lib.HOST_BYTE)):
             return []
         return [str(path)] if _is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
 
@@ -229,8 +229,10 @@ def _has_host(fd: int) -> bool:
     """Has the segment a live host, rather than a sweeper who is about to remove it?"""
     until = time.monotonic() + SWEEP_SECONDS
     looks = 0
-    while lib.shmb_peer_alive(fd, lib.HOST_BYTE):
-        sweeping = lib.shmb_peer_alive(fd, lib.SWEEPER_BYTE) and time.monotonic() < until
+    while lib.shmb_peer_look(fd, lib.HOST_BYTE) != lib.PEER_DEAD:
+        sweeping = (
+            lib.shmb_peer_look(fd, lib.SWEEPER_BYTE) != lib.PEER_DEAD and time.monotonic() < until
+        )
         looks = 0 if sweeping else looks + 1
         if looks == 3:  # a sweep may have ended, or begun, between the two bytes
             return True
@@ -384,7 +386,7 @@ def _new_file(name: str) -> tuple[int, str]:
     for _ in range(10):
         session = secrets.token_hex(16)
         fd = _create(segment_path(name, session))
-        locked = lib.shmb_peer_lock(fd, lib.HOST_BYTE)
+        locked = lib.shmb_peer_take(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:
             return fd, session

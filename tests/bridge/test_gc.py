@@ -93,7 +93,7 @@ def sweeper_of(name):
     """A file that holds a sweeper's locks until it is closed."""
     file = shm_path(name).open("r+b")
     for byte in (lib.SWEEPER_BYTE, lib.HOST_BYTE):
-        assert lib.shmb_peer_lock(file.fileno(), byte)
+        assert lib.shmb_peer_take(file.fileno(), byte)
     return file
 
 

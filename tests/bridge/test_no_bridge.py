@@ -53,7 +53,7 @@ def planted(name):
         handles.append(os.open(path, os.O_RDWR))
         from shmbridge._native import lib
 
-        assert lib.shmb_peer_lock(handles[-1], 0)
+        assert lib.shmb_peer_take(handles[-1], 0)
 
     yield plant
     for fd in handles:

@@ -135,7 +135,7 @@ static inline void bridge_open_session(struct bridge *b, const char *name, shmb_
     shmb_segment_path(b->name, b->session, path);
     int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
     uint64_t bytes = shmb_plan_bytes(&b->plan);
-    CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_lock(fd, 0));
+    CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)bytes) == 0 && shmb_peer_take(fd, 0));
     shmb_status status = shmb_host_create(fd, &b->plan, session, wait, &b->host);
     if (status) fprintf(stderr, "%s\n", shmb_host_error(b->host, -1));
     CHECK(status == SHMB_OK);
@@ -344,7 +344,7 @@ static inline void bridge_take_over(struct bridge *b, const char *name) {
     char path[NAME_ROOM], from[NAME_ROOM];
     shmb_segment_path(name, NULL, path);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    CHECK(fd < 0 || !shmb_peer_alive(fd, HOST_BYTE));
+    CHECK(fd < 0 || shmb_peer_look(fd, HOST_BYTE) == PEER_DEAD);
     if (fd >= 0) close(fd);
     bridge_clean(name);
     shmb_segment_path(b->name, NULL, from);

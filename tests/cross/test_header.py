@@ -87,7 +87,7 @@ class Codec:
             )
             return fields
         finally:
-            self.library.shmb_header_free(layout)
+            self.library.free(layout)
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
         ctypes.POINTER(ctypes.c_char_p),
     ]
     library.shmb_header_read.restype = ctypes.POINTER(CLayout)
-    library.shmb_header_free.argtypes = [ctypes.POINTER(CLayout)]
-    library.shmb_header_free.restype = None
+    library.free.argtypes = [ctypes.POINTER(CLayout)]
+    library.free.restype = None
     verify = ctypes.CDLL(str(out / "verify.so")).header_verify
     verify.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     verify.restype = ctypes.c_bool

@@ -264,7 +264,7 @@ static void observe(void) {
     explore_note("observes %s[%d]", t->name, (int)n);
     expect(count == 1 && t->rank == 1);
     expect(!strcmp(t->name, "x") ? n == 1 || n == 2 : !strcmp(t->name, "yy") && n == 3);
-    shmb_inspect_free(t);
+    free(t);
 }
 
 /* Those with few situations first: the controls end with the first that fails. */

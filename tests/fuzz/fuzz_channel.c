@@ -5,7 +5,6 @@
 #include "message/header.h"
 /* for struct shm: the runner is set back between inputs without being opened again */
 #include "runner/shm.c"
-#include "runner/tickets.h"
 #include "segment/peer.h"
 #include "segment/ring.h"
 

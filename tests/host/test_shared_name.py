@@ -72,7 +72,7 @@ def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(
 
     with Hangs(name, channels=4, request_bytes=1 << 12), shm_path(name).open("r+b") as file:
         worker(1)
-        lib.shmb_peer_lock(file.fileno(), lib.CHANNEL_BYTE)
+        lib.shmb_peer_take(file.fileno(), lib.CHANNEL_BYTE)
         os.pwrite(file.fileno(), struct.pack("<Q", 1 << 8 | 1), 512)  # a runner's claim
         assert ask(name, 3) == [1, 1, 1]
 

@@ -14,8 +14,6 @@ int64_t shmb_clock_ns(void);
 int64_t shmb_clock_coarse_ns(void);
 /* That many seconds, at least 1 ns; INT64_MAX for infinity, or more than the clock can hold. */
 int64_t shmb_clock_span(double seconds);
-/* The time that many seconds from now; now for 0 or less. */
-int64_t shmb_clock_after(double seconds);
 /* ns after time, both 0 or more; INT64_MAX where the clock cannot hold that. */
 static inline int64_t later(int64_t time, int64_t ns) {
     return ns < INT64_MAX - time ? time + ns : INT64_MAX;
@@ -26,7 +24,5 @@ static inline struct timespec timespec_of(int64_t ns) {
 }
 /* false: a signal ended it, as errno says */
 bool shmb_sleep(int64_t ns);
-/* Sleeps before the next attempt to connect, not past `until`. */
-void shmb_pause_before_retry(int64_t until);
 
 #endif

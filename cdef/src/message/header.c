@@ -200,5 +200,3 @@ struct layout *shmb_header_read(const uint8_t *bytes, size_t size, const char **
     free(layout);
     return NULL;
 }
-
-void shmb_header_free(struct layout *layout) { free(layout); }

@@ -10,11 +10,10 @@
 size_t shmb_header_write(const struct field *fields, uint32_t count, uint8_t *out, size_t capacity);
 
 /* Verifies bytes[size] (8-byte aligned, private memory: nobody else may change it meanwhile) and
- * reads them into a new layout, which the caller frees with shmb_header_free. Returns NULL and sets
+ * reads them into a new layout, which the caller frees (free). Returns NULL and sets
  * *why (static text) when they are not a valid header: not verified by FlatBuffers' rules, an
  * unknown dtype or kind, a rank that cannot be, an empty name or one that holds a zero byte or is
  * not UTF-8, or a name that comes twice; or shmb_out_of_memory. */
 struct layout *shmb_header_read(const uint8_t *bytes, size_t size, const char **why);
-void shmb_header_free(struct layout *layout);
 
 #endif

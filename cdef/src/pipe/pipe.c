@@ -120,7 +120,7 @@ static shmb_status pipe_try_connect(shmb_runner *r, void *state, int64_t until) 
     enum flow flow = MOVED;
     for (int i = 0; i < STALE_READS && !e->status && flow == MOVED; i++) {
         flow = shmb_stream_read(&p->stream);
-        shmb_stream_forget(&p->stream); /* meant for the runner before */
+        shmb_stream_take(&p->stream, p->stream.in.size); /* meant for the runner before */
     }
     /* the host hung up on the runner before, and has not seen yet that it left */
     if (!e->status && flow == ENDED) {

@@ -39,11 +39,6 @@ void shmb_stream_take(struct stream *s, size_t used) {
     else if (s->in.room > MOST) shmb_bytes_free(&s->in);
 }
 
-void shmb_stream_forget(struct stream *s) {
-    shmb_stream_take(s, s->in.size);
-    s->out.size = s->sent = 0;
-}
-
 void shmb_stream_close(struct stream *s) {
     shmb_fork_close(&s->from);
     shmb_fork_close(&s->to);

@@ -26,8 +26,6 @@ enum flow shmb_stream_write(struct stream *s);
 /* The first bytes of `in` were used. The rest moves to the front, so that every frame begins
  * aligned. */
 void shmb_stream_take(struct stream *s, size_t used);
-/* Forgets all bytes. */
-void shmb_stream_forget(struct stream *s);
 void shmb_stream_close(struct stream *s);
 
 #endif

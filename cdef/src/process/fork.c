@@ -13,7 +13,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 static void fork_in_child(void) {
     for (struct inherited *h = handles; h; h = h->next) {
         h->forked = true;
-        h->in_child(h);
+        if (h->in_child) h->in_child(h);
     }
     pthread_mutex_unlock(&mutex);
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 struct inherited {
-    void (*in_child)(struct inherited *); /* may only make system calls */
+    void (*in_child)(struct inherited *); /* may only make system calls; may be NULL */
     volatile bool forked;                 /* set in the child */
     struct inherited *next, **link;
 };

@@ -6,6 +6,8 @@
 #include "runner/nonblocking.h"
 #include "serdes/serdes.h"
 
+enum { RETRY_NS = 2 * 1000 * 1000 };
+
 /* The kinds that this library speaks. */
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
     shmb_tflite_runner;
@@ -71,12 +73,13 @@ shmb_status shmb_runner_try(shmb_runner *r, double seconds,
     for (;;) {
         r->broken = (struct error){0};
         r->present = false;
-        double moment = patience(r, seconds, SHMB_TIMEOUT);
-        shmb_status status = try(r, state, earlier(shmb_clock_after(moment), r->until));
+        int64_t moment = shmb_clock_span(patience(r, seconds, SHMB_TIMEOUT));
+        shmb_status status = try(r, state, earlier(later(shmb_clock_ns(), moment), r->until));
         double limit = r->present ? patience(r, seconds, status) : seconds;
         int64_t until = earlier(later(began, shmb_clock_span(limit)), r->until);
         bool again = status == SHMB_NO_HOST || status == SHMB_BUSY || status == SHMB_TIMEOUT;
-        if (!again || shmb_clock_ns() >= until) return status;
-        shmb_pause_before_retry(until);
+        int64_t left = until - shmb_clock_ns();
+        if (!again || left <= 0) return status;
+        shmb_sleep(earlier(left, RETRY_NS));
     }
 }

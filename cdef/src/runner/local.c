@@ -5,14 +5,11 @@
 
 #include "base/clock.h"
 
-/* What a model holds is its own business: only that it must not be asked any more is ours. */
-static void local_in_child(struct inherited *handle) { (void)handle; }
-
 shmb_status shmb_local_open(struct local *l, shmb_runner *r) {
     if (!shmb_memory_reserve(&l->request))
         return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");
     shmb_fork_hold();
-    shmb_fork_watch(&l->inherited, local_in_child);
+    shmb_fork_watch(&l->inherited, NULL); /* what a model holds is its own business */
     shmb_fork_let_go();
     r->forked = &l->inherited.forked;
     r->kind_state = l;

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "runner/default.h"
 #include "runner/nonblocking.h"
-#include "runner/recovery.h"
 
 static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options *options,
                                   double slice) {
@@ -24,7 +23,7 @@ static shmb_status connect_by_url(shmb_runner *r, const char *text, shmb_options
         return r->broken.status;
     shmb_options its = *options;
     if (its.connect_timeout > slice) its.connect_timeout = slice;
-    r->until = slice < 1e9 ? shmb_clock_after(slice) : INT64_MAX;
+    r->until = later(shmb_clock_ns(), shmb_clock_span(slice));
     shmb_set_deadline(r, options->deadline);
     return its.retries ? shmb_recovery_open(r, text, options, its.connect_timeout)
                        : shmb_runner_connect(r, &url, &its);

@@ -1,4 +1,4 @@
-#include "runner/recovery.h"
+/* A runner that, when its host is gone, connects and asks anew. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,7 +276,8 @@ static int recovery_proceed(shmb_runner *r, int64_t until) {
         r->waited_ns += shmb_clock_ns() - began;
         if (!over) return PENDING;
         s->step = CONNECTING;
-        s->patience = shmb_clock_after(at_least_a_moment(s->options.connect_timeout));
+        s->patience =
+            later(shmb_clock_ns(), shmb_clock_span(at_least_a_moment(s->options.connect_timeout)));
     }
     return connect_and_ask(r);
 }

@@ -121,6 +121,11 @@ shmb_runner *shmb_runner_new(void);
 /* Opens what the URL says, as it says, once; the options that every runner has are not the kind's
  * business. Sets r->kind, or r->broken. */
 shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options);
+/* The same behind a runner that recovers as the options say, for the URL's text; waits so many
+ * seconds. For want of a host (the status is returned, r->error says why) the runner is open all the
+ * same, and looks for one when it is asked; other failures are r->broken. */
+shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_options *options,
+                               double seconds);
 /* For a kind's open: tries until it succeeds or fails for good, for `seconds` where nobody is
  * there, and a moment at least where r->present says that somebody is. A try that waits for an
  * answer does so until `until`. */
@@ -137,6 +142,9 @@ shmb_status shmb_runner_ask(shmb_runner *r, shmb_dtype want, uint64_t place);
 /* What has come of the question under way after a slice, until `until` at most: PENDING, SHMB_OK
  * (the kind has the advice) or its failure, not counted yet. */
 int shmb_runner_look(shmb_runner *r, int64_t until);
+/* For a kind that has several questions: an answer came, or status and why. number: its question's,
+ * also of one that was received or given up meanwhile. The kind's advice is copied. */
+void shmb_ticket_answer(shmb_runner *r, uint64_t number, shmb_status status, const char *why);
 /* The end of a question whose advice `read` reads, if status is SHMB_OK: checks its dtype, counts
  * its failure. */
 shmb_status shmb_runner_end(shmb_runner *r, int status,

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "runner/runner.h"
-#include "runner/tickets.h"
 #include "segment/attach.h"
 #include "segment/channel.h"
 #include "segment/names.h"

@@ -1,10 +1,11 @@
-#include "runner/tickets.h"
+/* Questions that were sent and not yet received: shmb_send and shmb_receive. A kind that has one
+ * question at a time answers it while it is sent. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/order.h"
-#include "runner/nonblocking.h"
+#include "runner/runner.h"
 
 enum {
     PLACE_AT = 48,      /* a ticket is its question's number, and above that its place */

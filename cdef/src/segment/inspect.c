@@ -10,9 +10,6 @@
 #include "segment/peer.h"
 #include "segment/ring.h"
 
-bool shmb_peer_lock(int fd, int byte) { return shmb_peer_take(fd, byte); }
-bool shmb_peer_alive(int fd, int byte) { return shmb_peer_look(fd, byte) != PEER_DEAD; }
-
 /* How many messages of this claim a ring has had: their stamps count them. */
 static uint64_t sent_messages(const struct lane *l, uint32_t generation) {
     uint64_t newest = 0;
@@ -33,7 +30,7 @@ static void inspect_channel(const struct segment *s, uint32_t i, shmb_channel_in
                 replies = shmb_segment_lane(s, i, REPLY);
     uint32_t generation = (uint32_t)(ready >> 8);
     *out = (shmb_channel_info){.served = load_relaxed(&line->served),
-                               .alive = shmb_peer_alive(s->fd, CHANNEL_BYTE + (int)i),
+                               .alive = shmb_peer_look(s->fd, CHANNEL_BYTE + (int)i) != PEER_DEAD,
                                .poisoned = (ready & 0xff) == POISONED,
                                .connects = (claim & 0xff) == CLAIMED && claim >> 8 > ready >> 8,
                                .waits = sent_messages(&requests, generation) >
@@ -52,8 +49,8 @@ bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels) {
                                .size = b->size,
                                .request_bytes = b->body_bytes[REQUEST],
                                .advice_bytes = b->body_bytes[REPLY],
-                               .alive = shmb_peer_alive(fd, HOST_BYTE),
-                               .looping = shmb_peer_alive(fd, LOOP_BYTE),
+                               .alive = shmb_peer_look(fd, HOST_BYTE) != PEER_DEAD,
+                               .looping = shmb_peer_look(fd, LOOP_BYTE) != PEER_DEAD,
                                .since = load_relaxed(&shmb_segment_host_line(&s)->wait_hint.since)};
     take_copy(&out->pid, &shmb_segment_host_line(&s)->pid, sizeof out->pid);
     shmb_session_text(b->session, out->session);
@@ -88,7 +85,7 @@ static shmb_tensor *read_last(const struct lane *l, int64_t *count) {
         tensors = shmb_layout_tensors(layout, (const int64_t *)(copy + dims_at(header_bytes)));
         *count = layout->count;
     }
-    shmb_header_free(layout);
+    free(layout);
     free(copy);
     return tensors;
 }
@@ -105,5 +102,3 @@ shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *
     munmap(s.base, s.size);
     return tensors;
 }
-
-void shmb_inspect_free(shmb_tensor *tensors) { free(tensors); }

@@ -8,10 +8,6 @@
 
 #include "shmbridge.h"
 
-/* Locks on a segment file: byte 0 is the host's, 1 + i channel i's. */
-bool shmb_peer_lock(int fd, int byte);
-bool shmb_peer_alive(int fd, int byte); /* also where the kernel does not say */
-
 /* What `ls` and `inspect` show of a segment, read through fd without claiming anything. What either
  * side says of itself (pids, labels, times) is a hint: any bytes. Times are CLOCK_MONOTONIC ns. */
 typedef struct shmb_channel_info {
@@ -32,9 +28,8 @@ typedef struct shmb_segment_info {
 /* False when fd holds no segment of this version; channels[256] may be NULL. */
 bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels);
 /* What a channel's last new layout was made of, in requests or (reply) in replies: *count tensors
- * with names, dtypes and dims, without data. The caller frees them. NULL: there was none yet, or
+ * with names, dtypes and dims, without data. The caller frees them (free). NULL: there was none yet, or
  * its bytes make no sense. */
 shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *count);
-void shmb_inspect_free(shmb_tensor *tensors);
 
 #endif

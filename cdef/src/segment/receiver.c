@@ -6,7 +6,7 @@
 #include "segment/ring.h"
 
 static void receiver_forget(struct known *k) {
-    shmb_header_free(k->layout);
+    free(k->layout);
     free(k->dims);
     free(k->places);
     *k = (struct known){0};

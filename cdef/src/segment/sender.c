@@ -6,7 +6,7 @@
 #include "segment/ring.h"
 
 static void sender_forget(struct sent *l) {
-    shmb_header_free(l->layout);
+    free(l->layout);
     free(l->dims);
     *l = (struct sent){0};
 }

@@ -201,7 +201,7 @@ static shmb_status flatbuffers_decode(void *context, shmb_side side, const void 
                       frame.layout->count ? shmb_dtype_name((shmb_dtype)f->dtype) : "none");
         else flatbuffers_add_fields(&frame, message);
     }
-    shmb_header_free(frame.layout);
+    free(frame.layout);
     if (side == SHMB_REQUEST && !message->error->status)
         shmb_sink_want(message, (shmb_dtype)front[0]);
     return message->error->status;

@@ -22,7 +22,7 @@ int main(void) {
     char path[NAME_ROOM];
     shmb_segment_path(b.name, NULL, path);
     int fd = open(path, O_RDWR);
-    CHECK(fd >= 0 && !shmb_peer_alive(fd, HOST_BYTE)); /* though its mapping stays */
+    CHECK(fd >= 0 && shmb_peer_look(fd, HOST_BYTE) == PEER_DEAD); /* though its mapping stays */
     close(fd);
     CHECK(reply_i64(b.host, key, false, 1) == SHMB_CLOSED);
     CHECK(shmb_host_receive(b.host, 0) == -SHMB_CLOSED);

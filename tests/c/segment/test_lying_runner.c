@@ -73,7 +73,7 @@ static void lie_about_hints(const struct liar *l) {
 
     shmb_tensor *last = shmb_inspect_layout(raw.fd, l->channel, false, &count);
     CHECK(last && count == 1);
-    shmb_inspect_free(last);
+    free(last);
     atomic_fetch_add(&lane.last->version, 1); /* odd: it is being written */
     CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
     atomic_fetch_add(&lane.last->version, 1);
@@ -84,7 +84,7 @@ static void lie_about_hints(const struct liar *l) {
     lane.last->dims = fit;
     last = shmb_inspect_layout(raw.fd, l->channel, false, &count);
     CHECK(last && count == 60);
-    shmb_inspect_free(last);
+    free(last);
     lane.last->dims = fit - 1; /* not the header's */
     CHECK(!shmb_inspect_layout(raw.fd, l->channel, false, &count));
     lane.last->header_bytes = write_long_header(meta, (int)fit + 1);
