@@ -366,14 +366,6 @@ void *shmb_feature(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t r
 static inline float *shmb_feature_f32(shmb_runner *r, const char *name, int64_t n) {
     return SHMB_POINTER(float, shmb_feature(r, name, SHMB_FLOAT32, 1, &n));
 }
-/** A vector of n float64. */
-static inline double *shmb_feature_f64(shmb_runner *r, const char *name, int64_t n) {
-    return SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 1, &n));
-}
-/** A vector of n int64. */
-static inline int64_t *shmb_feature_i64(shmb_runner *r, const char *name, int64_t n) {
-    return SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 1, &n));
-}
 /**
  * A list of `rows` rows: row i has lengths[i] values, each a number (rank 1, dims NULL) or a tensor
  * of dims[rank - 1] (rank >= 2). Returns memory for the values of all rows, one row after another.
@@ -404,9 +396,6 @@ void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t
 /** A list of strings. If bytes[count] is NULL, each text ends at its terminating zero. */
 void shmb_set_strings(shmb_runner *r, const char *name, int64_t count, const char *const *texts,
                       const int64_t *bytes);
-/** A list of rows, as in shmb_feature_ragged. data: the values of all rows, row after row. */
-void shmb_set_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows,
-                     const int64_t *lengths, int32_t rank, const int64_t *dims, const void *data);
 
 /** Discards the features since the last evaluate, and a pending error of filling. */
 void shmb_discard(shmb_runner *r);
@@ -480,22 +469,12 @@ int64_t shmb_advice_count(const shmb_runner *r);
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
 /** A field by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
-
 /**
- * One element by its name (NULL: the only field), converted exactly, else SHMB_INEXACT. On error
- * *advice is unchanged. Further errors: MISMATCH (no such name, text, or not one element).
+ * One element by its name (NULL: the only field), converted exactly, in shmb_dtype_size(dtype)
+ * bytes. On error *advice is unchanged. Errors: MISMATCH (no such name, text, or not one element),
+ * INEXACT, INVALID (no dtype).
  */
-
-/** One element as dtype, in shmb_dtype_size(dtype) bytes. Further errors: INVALID (no dtype). */
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice);
-/** One element as an int64. */
-static inline shmb_status shmb_advice_i64(shmb_runner *r, const char *name, int64_t *advice) {
-    return shmb_advice_number(r, name, SHMB_INT64, advice);
-}
-/** One element as a float64. */
-static inline shmb_status shmb_advice_f64(shmb_runner *r, const char *name, double *advice) {
-    return shmb_advice_number(r, name, SHMB_FLOAT64, advice);
-}
 
 /** ---- Ask several questions at once ---------------------------------------------------------- */
 
@@ -533,17 +512,13 @@ shmb_ticket shmb_send(shmb_runner *r, shmb_dtype want);
  * INVALID (the ticket is not open).
  */
 shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
-
 /**
- * The same for advice of exactly one element; on error *advice is unchanged. Send with the same
- * dtype, so that the host converts. Other dtypes: shmb_receive, then shmb_advice_number. Further
- * errors: MISMATCH, INEXACT.
+ * The same for advice of exactly one int64, which was sent for; on error *advice is unchanged.
+ * Other dtypes: shmb_receive, then shmb_advice_number, whose errors are further ones here, too.
  */
-
-/** Advice as one int64. */
 static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
     shmb_status status = shmb_receive(r, ticket);
-    return status ? status : shmb_advice_i64(r, NULL, advice);
+    return status ? status : shmb_advice_number(r, NULL, SHMB_INT64, advice);
 }
 
 /** ---- Control -------------------------------------------------------------------------------- */

@@ -243,15 +243,6 @@ void set_list(shmb_runner *r, const char *name, const T *items, size_t count) {
     }
 }
 
-/* std::vector<bool> has no data(). */
-template <class T>
-void set_bools(shmb_runner *r, const char *name, const T &bits) {
-    int64_t size = static_cast<int64_t>(bits.size());
-    auto *to = static_cast<bool *>(shmb_feature(r, name, SHMB_BOOL, 1, &size));
-    for (bool bit : bits)
-        if (to) *to++ = bit;
-}
-
 template <class T>
 void set(shmb_runner *r, const char *name, const T &x) {
     if constexpr (is_text<T>) {
@@ -261,8 +252,7 @@ void set(shmb_runner *r, const char *name, const T &x) {
         int64_t sizes[cell<T>::rank + 1] = {};
         cell<T>::fill(sizes);
         shmb_set(r, name, dtype_of<typename cell<T>::number>(), cell<T>::rank, sizes, &x);
-    } else if constexpr (std::is_same_v<T, std::vector<bool>>) set_bools(r, name, x);
-    else {
+    } else {
         static_assert(is_range<T>,
                       "expected a number, a text, an array, or a range with data() and size(); "
                       "a pointer has no length: pass shmbridge::span(pointer, length)");
@@ -367,12 +357,8 @@ public:
     const T *operator->() const { return &value_; }
     /** The value; `otherwise` if there is none. */
     template <class U>
-    T value_or(U &&otherwise) const & {
+    T value_or(U &&otherwise) const {
         return *this ? value_ : static_cast<T>(std::forward<U>(otherwise));
-    }
-    template <class U>
-    T value_or(U &&otherwise) && {
-        return *this ? std::move(value_) : static_cast<T>(std::forward<U>(otherwise));
     }
 #ifdef __cpp_exceptions
     /** The value, or throws shmbridge::error. */

@@ -314,7 +314,8 @@ private:
     // As a list with one row of any length: so that a Gymnasium space fits all of them.
     static void list(shmbridge::Runner &To, const char *Name, int64_t Inner, ArrayRef<float> X) {
         int64_t Rows = X.size() / Inner;
-        shmb_set_ragged(To.get(), Name, SHMB_FLOAT32, 1, &Rows, 2, &Inner, X.data());
+        void *At = shmb_feature_ragged(To.get(), Name, SHMB_FLOAT32, 1, &Rows, 2, &Inner);
+        if (At && Rows) std::memcpy(At, X.data(), Rows * Inner * sizeof(float));
     }
 
     void range(float *X, MapVector<MachineBasicBlock *, Uses> &Used, size_t Neighbours) {

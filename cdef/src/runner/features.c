@@ -72,30 +72,15 @@ void *shmb_feature_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, in
     return add_list(r, name, dtype, SHMB_RAGGED, rows, lengths, rank, dims);
 }
 
-/* Copies what a feature's values are, rank dims of them, into the room that it got. */
-static void copy_values(shmb_runner *r, const char *name, void *to, shmb_dtype dtype, int32_t rank,
-                        const int64_t *dims, const void *data) {
+void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
+              const void *data) {
     size_t bytes = shmb_dtype_size(dtype);
+    void *to = shmb_feature(r, name, dtype, rank, dims);
     if (!to || r->stuck.status) return;
     for (int i = 0; i < rank; i++) bytes *= (size_t)dims[i];
     if (bytes && !data)
         shmb_fail(&r->stuck, SHMB_INVALID, "\"%.100s\": expected data, found NULL", name);
     else if (bytes) put(to, data, bytes);
-}
-
-void shmb_set(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank, const int64_t *dims,
-              const void *data) {
-    copy_values(r, name, shmb_feature(r, name, dtype, rank, dims), dtype, rank, dims, data);
-}
-
-void shmb_set_ragged(shmb_runner *r, const char *name, shmb_dtype dtype, int64_t rows,
-                     const int64_t *lengths, int32_t rank, const int64_t *dims, const void *data) {
-    int64_t all[SHMB_MAX_RANK];
-    void *to = shmb_feature_ragged(r, name, dtype, rows, lengths, rank, dims);
-    if (!to || r->stuck.status) return;
-    sum_lengths(lengths, rows, all);
-    if (rank > 1) memcpy(all + 1, dims, (size_t)(rank - 1) * sizeof *dims);
-    copy_values(r, name, to, dtype, rank, all, data);
 }
 
 static const char no_text[] = "\"%.100s\": expected a text, found NULL";

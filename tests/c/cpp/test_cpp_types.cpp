@@ -68,7 +68,6 @@ static void tensors(Runner &r) {
     assert(has_dims(r, {3, 1}));
     echoes(r, std::vector<std::array<float, 2>>{{1, 2}, {3, 4}, {5, 6}}, floats{1, 2, 3, 4, 5, 6});
     assert(has_dims(r, {3, 2}));
-    echoes(r, std::vector<bool>{true, false, true}, std::vector<bool>{true, false, true});
     echoes(r, std::array<bool, 2>{true, false}, std::vector<bool>{true, false});
     auto ints = r.populate({{"x", {1, 2, 3}}}).evaluate<std::vector<int>>();
     assert(*ints == (std::vector<int>{1, 2, 3}));

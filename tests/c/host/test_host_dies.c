@@ -13,7 +13,7 @@ static void wait_policy(const char *query) {
     shmb_runner *r, *other;
     r = runner_open(url);
     other = runner_open(url);
-    int64_t *x = shmb_feature_i64(other, "x", 1);
+    int64_t *x = shmb_feature(other, "x", SHMB_INT64, 1, &(int64_t){1});
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);
     process_kill(host);

@@ -59,7 +59,7 @@ int main(void) {
     assert(shmb_evaluate(r) == SHMB_MODEL &&
            strcmp(shmb_error_message(r), "expected a positive x") == 0);
     ask(r, 3, 5);
-    shmb_feature_f64(r, "x", 1);
+    shmb_feature(r, "x", SHMB_FLOAT64, 1, &(int64_t){1});
     assert(shmb_evaluate(r) == SHMB_MISMATCH && strstr(shmb_error_message(r), "float32[?]") &&
            strstr(shmb_error_message(r), "float64[1]"));
     shmb_close(r);

@@ -13,11 +13,11 @@ static void no_result(void) {
     int64_t number;
     CHECK(shmb_open(b.name, NULL, NULL) == SHMB_INVALID);
     CHECK(shmb_advice_count(r) == 0);
-    CHECK_FAILS(r, shmb_advice_i64(r, "advice", &number), SHMB_INVALID,
+    CHECK_FAILS(r, shmb_advice_number(r, "advice", SHMB_INT64, &number), SHMB_INVALID,
                 "no question has been asked");
     shmb_set_i64(r, "x", 1);
     REFUSED(shmb_evaluate_i64(r, NULL));
-    CHECK_FAILS(r, shmb_advice_i64(r, "advice", &number), SHMB_INVALID,
+    CHECK_FAILS(r, shmb_advice_number(r, "advice", SHMB_INT64, &number), SHMB_INVALID,
                 "the last question got no advice");
     shmb_set_i64(r, "x", 1);
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
@@ -26,11 +26,11 @@ static void no_result(void) {
     REFUSED(shmb_advice_number(r, "advice", SHMB_FLOAT32, NULL));
     REFUSED(shmb_expected_at(r, NULL, 0, NULL));
     shmb_runner_stats(r, NULL);
-    CHECK_STATUS(r, shmb_advice_i64(r, "advice", &number), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "advice", SHMB_INT64, &number), SHMB_OK);
     CHECK(number == 2);
     CHECK(shmb_choose(NULL, SHMB_ARGMAX, NULL, &number, NULL) == SHMB_INVALID);
     CHECK(shmb_choose(&(shmb_tensor){0}, SHMB_ARGMAX, NULL, NULL, NULL) == SHMB_INVALID);
-    CHECK(shmb_advice_i64(NULL, NULL, &number) == SHMB_NO_MEMORY);
+    CHECK(shmb_advice_number(NULL, NULL, SHMB_INT64, &number) == SHMB_NO_MEMORY);
 }
 
 /* A number of each sort, a text and a vector. */
@@ -82,13 +82,13 @@ static void as_numbers(void) {
     float f32 = 7;
     double f64 = 7;
     uint8_t u8 = 7;
-    CHECK_STATUS(r, shmb_advice_i64(r, "unroll", &i64), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_INT64, &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_INT32, &i32), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_FLOAT32, &f32), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_f64(r, "unroll", &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "unroll", SHMB_FLOAT64, &f64), SHMB_OK);
     CHECK(i64 == -4 && i32 == -4 && f32 == -4 && f64 == -4);
-    CHECK_STATUS(r, shmb_advice_f64(r, "score", &f64), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_i64(r, "inline", &i64), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "score", SHMB_FLOAT64, &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, "inline", SHMB_INT64, &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "inline", SHMB_UINT8, &u8), SHMB_OK);
     CHECK(f64 == 0.1 && i64 == 1 && u8 == 1);
 

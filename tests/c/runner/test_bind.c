@@ -20,7 +20,7 @@ static void contents_survive(void) {
         CHECK(key & SHMB_KEY_COPY); /* what is read must be copied */
         bridge_echo(&b, key, false);
         CHECK_STATUS(r, bridge_result(r), SHMB_OK);
-        CHECK(shmb_advice_i64(r, "echo", &echoed) == SHMB_OK && echoed == i + 1);
+        CHECK(shmb_advice_number(r, "echo", SHMB_INT64, &echoed) == SHMB_OK && echoed == i + 1);
         CHECK_STATUS(r, shmb_advice(r, "y", &t), SHMB_OK);
         CHECK(memcmp(t.data, y, 15 * sizeof *y) == 0);
         CHECK(shmb_bind(r, "echo", SHMB_INT64, 0, NULL) == x);

@@ -114,8 +114,8 @@ static void fractions(void) {
           strstr(shmb_error_message(r), "int64"));
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
     CHECK_STATUS(r, shmb_advice_number(r, "advice", SHMB_FLOAT32, &f32), SHMB_OK);
-    CHECK_STATUS(r, shmb_advice_i64(r, NULL, &i64), SHMB_INEXACT);
-    CHECK_STATUS(r, shmb_advice_f64(r, NULL, &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_advice_number(r, NULL, SHMB_INT64, &i64), SHMB_INEXACT);
+    CHECK_STATUS(r, shmb_advice_number(r, NULL, SHMB_FLOAT64, &f64), SHMB_OK);
     CHECK(f32 == 0.1f && f64 == 0.1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
           t.dtype == SHMB_FLOAT64 && stats(r).defaulted == 3);
     shmb_close(r);

@@ -31,7 +31,6 @@ static void a_runner_that_is_null(void) {
     shmb_tensor t;
     CHECK(!shmb_feature_f32(NULL, "x", 3) && !shmb_bind(NULL, "x", SHMB_FLOAT32, 0, NULL));
     CHECK(!shmb_feature_ragged(NULL, "x", SHMB_FLOAT32, 1, (int64_t[]){2}, 1, NULL));
-    shmb_set_ragged(NULL, "x", SHMB_INT8, 1, (int64_t[]){1}, 1, NULL, "a");
     shmb_set_i64(NULL, "x", 1);
     shmb_set_string(NULL, "x", "text", -1);
     shmb_set_strings(NULL, "x", 1, (const char *[]){"text"}, NULL);

@@ -55,7 +55,7 @@ static void inherits(void) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
-        CHECK(shmb_advice_i64(r, NULL, &advice) == SHMB_OK && advice == 1);
+        CHECK(shmb_advice_number(r, NULL, SHMB_INT64, &advice) == SHMB_OK && advice == 1);
         for (int i = 0; i < 2; i++) CHECK_STATUS(r, shmb_evaluate(r), SHMB_FORKED);
         CHECK(questions == 1);
         shmb_close(r);

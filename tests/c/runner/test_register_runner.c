@@ -72,23 +72,23 @@ int main(void) {
                  SHMB_OK);
     /* beyond what is kept of the memory between messages */
     for (int64_t n = 1; n < 2000000; n = n * 11 + 1) {
-        int64_t *x = shmb_feature_i64(r, "x", n);
+        int64_t *x = shmb_feature(r, "x", SHMB_INT64, 1, &n);
         for (int64_t i = 0; i < n; i++) x[i] = i + 1;
         CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
         CHECK(shmb_advice_count(r) == 1 && shmb_advice(r, "twice", &t) == SHMB_OK && t.size == n &&
               ((const int64_t *)t.data)[n - 1] == 2 * n);
     }
     int64_t advice = 0;
-    *shmb_feature_i64(r, "x", 1) = 21;
+    *(int64_t *)shmb_feature(r, "x", SHMB_INT64, 1, &(int64_t){1}) = 21;
     CHECK(evaluated(r) == 42);
-    shmb_feature_i64(r, "x", 0);
+    shmb_feature(r, "x", SHMB_INT64, 1, &(int64_t){0});
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_MODEL);
     CHECK(strcmp(shmb_error_message(r), "nothing to double") == 0);
-    shmb_feature_i64(r, "x", 7);
+    shmb_feature(r, "x", SHMB_INT64, 1, &(int64_t){7});
     CHECK_FAILS(r, shmb_evaluate(r), SHMB_MODEL, "without saying why");
-    shmb_feature_i64(r, "x", 5);
+    shmb_feature(r, "x", SHMB_INT64, 1, &(int64_t){5});
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID); /* bytes have no place in a message */
-    shmb_feature_i64(r, "x", 3);
+    shmb_feature(r, "x", SHMB_INT64, 1, &(int64_t){3});
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &(float){0}),
                  SHMB_MISMATCH); /* three elements */
     shmb_close(r);

@@ -14,7 +14,7 @@ static void *ask(void *context) {
             int64_t advice;
             shmb_tensor t;
             int64_t n = 1 + (me * 37 + i) % 500;
-            int64_t *x = shmb_feature_i64(r, i % 3 ? "x" : "echo", n);
+            int64_t *x = shmb_feature(r, i % 3 ? "x" : "echo", SHMB_INT64, 1, &n);
             for (int64_t k = 0; k < n; k++) x[k] = me * 1000000 + i + k;
             if (i % 5 == 0) shmb_set(r, "another layout", SHMB_FLOAT32, 0, NULL, &(float){1});
             CHECK_STATUS(r, i % 3 ? shmb_evaluate_i64(r, &advice) : shmb_evaluate(r), SHMB_OK);
