@@ -100,11 +100,7 @@ def named(statement):
     ):
         return []
     inner = {f"{statement.module}.{alias.name}" for alias in statement.names}
-    modules = {
-        name
-        for name in inner
-        if name in MODULES or name in ("shmbridge._native", "shmbridge._fastpath")
-    }
+    modules = {name for name in inner if name in MODULES or name == "shmbridge._native"}
     return [*modules, *([statement.module] if modules != inner else [])]
 
 
@@ -127,7 +123,7 @@ def upward_imports(layers, graph):
 
 
 def test_every_module_is_in_a_room():
-    assert {module.split(".")[0] for module in package()} == set(ROOMS) - {"_native", "_fastpath"}
+    assert {module.split(".")[0] for module in package()} == set(ROOMS) - {"_native"}
 
 
 def test_what_is_public_is_in_the_reference():
