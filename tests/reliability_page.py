@@ -48,7 +48,7 @@ def kills(found):
     total = sum(row["kills"] for row in found.values() if "kills" in row)
     head = ["killed", "kills", "questions", "open", "ms until noticed: median; p99; most"]
     return [
-        f"{total:,} kills and stops. No question was lost or answered twice.",
+        f"In {total:,} kills and stops, no question was lost or answered twice.",
         "",
         *table(head, rows),
     ]
@@ -62,13 +62,10 @@ def explored(found):
 
 
 def mutated(found):
-    rows, noticed, tried = [], 0, 0
-    for name, row in of(found, "mutants").items():
-        each = row["killed"] + row["survived"]
-        noticed, tried = noticed + row["killed"], tried + each
-        rows.append([f"`{name}`", f"{row['killed']}/{each}"])
-    said = f"{noticed} of {tried} were noticed."
-    return [said, "", *table(["folder", "noticed"], rows)]
+    rows = of(found, "mutants").values()
+    noticed = sum(row["killed"] for row in rows)
+    tried = noticed + sum(row["survived"] for row in rows)
+    return [f"In all, {noticed} of {tried} changes were noticed; the file above counts them by folder."]
 
 
 def fuzzed(found):
@@ -85,8 +82,8 @@ def soaked(found):
     row = found["soak"]
     first, last = row["samples"][0], row["samples"][-1]
     return [
-        f"{row['minutes']:g} minutes, {row['runners']} runners, {last['questions']:,} questions,"
-        f" {counted(row)}. The host's memory was {first['rss_kb']:,} KB at first and"
+        f"The run of {counted(row)} took {row['minutes']:g} minutes, in which {row['runners']} runners"
+        f" asked {last['questions']:,} questions. The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
         f" {last['descriptors']}. {row.get('note', '')}".rstrip(),
     ]
