@@ -37,21 +37,22 @@ def machines(found):
 
 
 def kills(found):
-    rows = []
+    """A row for each kind of process: the counts of its tests together."""
+    groups = {}
     for name, row in found.items():
-        if "kills" not in row:
-            continue
-        noticed = row.get("noticed_ms")
-        times = f"{noticed['median']}; {noticed['p99']}; {noticed['most']}" if noticed else "-"
-        counts = [f"{row.get(key, 0):,}" for key in ("kills", "asked", "open")]
-        rows.append([name, *counts, times])
-    total = sum(row["kills"] for row in found.values() if "kills" in row)
-    head = ["killed", "kills", "questions", "open", "ms until noticed: median; p99; most"]
-    return [
-        f"In {total:,} kills and stops, no question was lost or answered twice.",
-        "",
-        *table(head, rows),
-    ]
+        if "kills" in row:
+            language, process = name.replace("retrying", "host").split()[:2]
+            groups.setdefault(f"{process} in {language}", []).append(row)
+    rows, keys = [], ("kills", "asked", "open")
+    for name, group in sorted(groups.items()):
+        counts = [f"{sum(row.get(key, 0) for row in group):,}" for key in keys]
+        noticed = [row["noticed_ms"] for row in group if row.get("noticed_ms")]
+        most = [f"{max(each[key] for each in noticed):g}" for key in ("median", "most") if noticed]
+        rows.append([name, *counts, "; ".join(most) or "-"])
+    total = sum(row["kills"] for group in groups.values() for row in group)
+    head = ["killed", "kills", "questions", "open", "ms until noticed: highest median; most"]
+    said = f"In {total:,} kills and stops, no question was lost or answered twice."
+    return [said, "", *table(head, rows)]
 
 
 def explored(found):
@@ -65,32 +66,32 @@ def mutated(found):
     rows = of(found, "mutants").values()
     noticed = sum(row["killed"] for row in rows)
     tried = noticed + sum(row["survived"] for row in rows)
-    return [f"In all, {noticed} of {tried} changes were noticed; the file above counts them by folder."]
+    return [f"In all, {noticed} of {tried} changes were noticed, as the file counts by folder."]
 
 
 def fuzzed(found):
-    rows = []
-    for name, row in of(found, "fuzzed").items():
-        share = f"{row['reached']} of {row['branches']}"
-        rows.append([f"`{name}`", share, f"{row['inputs']:,}"])
-    return table(["parser", "branches reached", "inputs"], rows)
+    rows = of(found, "fuzzed").values()
+    inputs = [row["inputs"] for row in rows]
+    reached, branches = (sum(row[key] for row in rows) for key in ("reached", "branches"))
+    return [
+        f"Each of {len(rows)} files with parsers got {min(inputs):,} to {max(inputs):,} inputs,"
+        f" which reached {reached:,} of {branches:,} branches."
+    ]
 
 
 def soaked(found):
-    if "soak" not in found:
-        return ["Not recorded yet."]
     row = found["soak"]
     first, last = row["samples"][0], row["samples"][-1]
     return [
-        f"The run of {counted(row)} took {row['minutes']:g} minutes, in which {row['runners']} runners"
-        f" asked {last['questions']:,} questions. The host's memory was {first['rss_kb']:,} KB at first and"
+        f"In {row['minutes']:g} minutes, {row['runners']} runners asked {last['questions']:,}"
+        f" questions ({counted(row)}). The host's memory was {first['rss_kb']:,} KB at first and"
         f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
         f" {last['descriptors']}. {row.get('note', '')}".rstrip(),
     ]
 
 
 def main(page: Path = PAGE):
-    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    found = json.loads(FILE.read_text())
     parts = {"machines": machines(found), "kills": kills(found), "explored": explored(found)}
     parts |= {"fuzzed": fuzzed(found), "mutated": mutated(found), "soaked": soaked(found)}
     text = page.read_text()
