@@ -121,7 +121,10 @@ def navigation(app, docname, source):
 
 def sections(app, doctree):
     """What follows a heading of a header becomes its section, since a directive cannot make any; so
-    does a class of C++ or Python, or a function of Python."""
+    does a class of C++ or Python, or a function of Python. A header's own comment needs no name."""
+    for guard in list(doctree.findall(addnodes.desc)):
+        if re.fullmatch(r"SHMBRIDGE\w*_H(PP)?", guard[0].astext()):
+            guard.replace_self(guard[1].children)
     for heading in reversed(list(doctree.findall(nodes.rubric))):
         if "heading" in heading["classes"]:
             parent, at = heading.parent, heading.parent.index(heading)
