@@ -74,27 +74,26 @@ def dtype(w, dtype):
     echoes(w, typical(dtype))
 
 
-@family("scalar", DTYPES)
+@family(
+    "scalar", {name: DTYPES[name] for name in ("bool", "int16", "uint64", "float16", "float64")}
+)
 def scalar(w, dtype):
     for value in typical(dtype)[:4]:
         echoes(w, np.array(value, dtype))
 
 
-@family("rank", {rank: rank for rank in range(9)})
+@family("rank", {rank: rank for rank in (0, 1, 2, 5, 8)})
 def rank(w, rank):
     shape = (2, 3, 1, 2, 2, 1, 3, 2)[:rank]
     echoes(w, np.asarray(np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape) / 4))
 
 
-@family(
-    "empty",
-    {"x".join(map(str, shape)): shape for shape in ((0,), (0, 3), (2, 0), (2, 0, 3), (0,) * 8)},
-)
+@family("empty", {"0": (0,), "0x3": (0, 3), "2x0": (2, 0)})
 def empty(w, shape):
     echoes(w, np.zeros(shape, np.int32))
 
 
-@family("size", {"1": 1, "4KB": 4096, "64KB": 1 << 16, "1MB": MEGABYTE})
+@family("size", {"64KB": 1 << 16, "1MB": MEGABYTE})
 def size(w, size):
     echoes(w, (np.arange(size, dtype=np.uint32) * 2654435761 >> 24).astype(np.uint8))
 
@@ -187,7 +186,6 @@ def floats_tiny(w, dtype):
 
 
 TEXTS = {
-    "ascii": "inline",
     "empty": "",
     "utf8": 'größe → 大きさ 🦊 "\\\n',
     "zero": "a\0b",
@@ -239,15 +237,11 @@ EVERY_KIND = {
 }
 RAGGED = {
     "integers": ragged(np.int64, [2, 0, 3, 1]),
-    "int32": ragged(np.int32, [1, 2]),
-    "floats": ragged(np.float64, [1, 3, 2]),
     "float32": ragged(np.float32, [0, 2]),
     "vectors": ragged(np.float32, [2, 1, 3], 3),
-    "matrices": ragged(np.int64, [1, 2], 2, 2),
     "even-rows": ragged(np.int64, [2, 2, 2]),
     "empty-rows": ragged(np.int64, [0, 0]),
     "no-rows": ragged(np.int64, []),
-    "many-rows": ragged(np.int64, [i % 7 for i in range(1000)]),
 }
 
 
@@ -340,17 +334,10 @@ def untyped_advice(w):
 
 EXACT = {
     "float-as-int": (np.array([2.0, -3.0]), np.int64),
-    "int-as-float": (np.array([3, -(2**53)], np.int64), np.float64),
-    "int64-as-int32": (np.array([2**31 - 1, -(2**31)], np.int64), np.int32),
     "int64-as-uint8": (np.array([0, 255], np.int64), np.uint8),
-    "int64-as-uint64": (np.array([2**63 - 1], np.int64), np.uint64),
-    "uint64-as-int64": (np.array([2**63 - 1], np.uint64), np.int64),
-    "int8-as-float32": (np.array([-128, 127], np.int8), np.float32),
     "float64-as-float32": (np.array([0.5, np.nan, -0.0, np.inf]), np.float32),
     "float32-as-float64": (np.array([0.1, 1e30], np.float32), np.float64),
-    "float64-as-float16": (np.array([0.5, 65504]), np.float16),
     "float64-as-bfloat16": (np.array([1.5, 2.0**100]), DTYPES["bfloat16"]),
-    "float64-as-bool": (np.array([1.0, 0.0]), np.bool_),
     "bool-as-int64": (np.array([True, False]), np.int64),
 }
 
@@ -364,20 +351,10 @@ def wanted_exact(w, pair):
 
 INEXACT = {
     "half-as-int": (np.array([2.5]), np.int64),
-    "2^40-as-int32": (np.array([2**40], np.int64), np.int32),
     "2^53+1-as-float64": (np.array([2**53 + 1], np.int64), np.float64),
-    "2^63-1-as-float64": (np.array([2**63 - 1], np.int64), np.float64),
-    "2^64-1-as-float64": (np.array([2**64 - 1], np.uint64), np.float64),
-    "2^64-1-as-int64": (np.array([2**64 - 1], np.uint64), np.int64),
     "negative-as-uint64": (np.array([-1], np.int64), np.uint64),
-    "negative-as-uint8": (np.array([1, -1], np.int64), np.uint8),
-    "2^63-as-int64": (np.array([2.0**63]), np.int64),
-    "2-as-bool": (np.array([2], np.int64), np.bool_),
     "nan-as-int64": (np.array([np.nan]), np.int64),
-    "inf-as-int32": (np.array([np.inf]), np.int32),
     "tenth-as-float32": (np.array([0.1]), np.float32),
-    "1e300-as-float32": (np.array([1e300]), np.float32),
-    "tenth-as-float16": (np.array([0.1]), np.float16),
 }
 
 
