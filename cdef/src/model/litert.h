@@ -1,6 +1,6 @@
 /* What is used of LiteRT, checked against litert/c/{*.h,internal/litert_logging.h} of LiteRT v2.2.0
- * and of the sources of 2026-08-21, on their way to 2.3.0, which agree in all of this, by
- * tests/peers/check_litert_headers.py. The library exports no version of itself. */
+ * and of the sources of 2026-08-21, on their way to 2.3.0, which agree in all of this. The library
+ * exports no version of itself. */
 #ifndef SHMB_LITERT_H
 #define SHMB_LITERT_H
 

@@ -1,6 +1,5 @@
 /* What is used of ONNX Runtime's C API: positions in its function table, which only ever grows at
- * its end, and types. Facts of the interface, from API version 12 on (ONNX Runtime 1.12);
- * tests/peers/check_onnxruntime_header.py compares them with its header. */
+ * its end, and types. Facts of the interface, from API version 12 on (ONNX Runtime 1.12). */
 #ifndef SHMB_ONNXRUNTIME_H
 #define SHMB_ONNXRUNTIME_H
 
