@@ -28,7 +28,7 @@ from shmbridge import (
     connect,
     hosts,
 )
-from shmbridge._bridge import overview, segment
+from shmbridge._bridge import overview
 
 
 @pytest.fixture
@@ -71,20 +71,6 @@ def test_a_live_hosts_pipes_are_in_use(url, tmp_path):
         with pytest.raises(InUseError, match="a live host"):
             Host(url)
         assert left(tmp_path) == ["p.in", "p.out"]
-
-
-def test_a_dead_hosts_pipes_are_taken_over(url, python, tmp_path):
-    host = python(
-        "import shmbridge, sys; host = shmbridge.Host(sys.argv[1]); print('up'); input()", url
-    )
-    assert host.line() == "up"
-    host.kill()
-    host.wait()
-    assert left(tmp_path) == ["p.in", "p.out"]
-    with Host(url):
-        pass
-    assert left(tmp_path) == []
-    segment.gc()
 
 
 @pytest.mark.parametrize("end", ["in", "out"])
@@ -173,18 +159,6 @@ def test_files_of_someone_else_are_not_removed(url, tmp_path):
     assert left(tmp_path) == ["p.in"]
 
 
-@pytest.mark.parametrize("query", ["?wait=spin", "?serdes=json&baud=9600", "?=x"])
-def test_a_url_with_other_options_is_invalid(tmp_path, query):
-    with pytest.raises(InvalidError):
-        Host(f"pipe://{tmp_path}/p{query}")
-    assert left(tmp_path) == []
-
-
-def test_a_serdes_that_nobody_has_is_unsupported(tmp_path):
-    with pytest.raises(UnsupportedError, match="morse"):
-        Host(f"pipe://{tmp_path}/p?serdes=morse")
-
-
 @pytest.mark.parametrize("option", [{"channels": 2}, {"wait": "spin"}, {"slots": 3}])
 def test_options_that_pipes_do_not_have_are_invalid(url, tmp_path, option):
     with pytest.raises(InvalidError):
@@ -241,25 +215,6 @@ def test_closing_from_another_thread_ends_every_wait(url, in_thread):
             waiting.result()
         with pytest.raises(HostGoneError):
             runner.evaluate({"x": 1})
-
-
-def test_ctrl_c_ends_the_loop_and_removes_the_pipes(url, python, tmp_path):
-    host = python(
-        """
-        import shmbridge, sys
-        with shmbridge.Host(sys.argv[1]) as host:
-            print("up", flush=True)
-            host.serve(lambda request: 0)
-        print("down")
-        """,
-        url,
-    )
-    assert host.line() == "up"
-    with connect(url, deadline=20) as runner:
-        assert runner.evaluate({"x": 1}) == 0
-        host.send_signal(signal.SIGINT)
-        assert host.end() == (0, "down")
-    assert left(tmp_path) == []
 
 
 def test_a_forked_child_has_no_part_in_it(url, tmp_path, in_thread):

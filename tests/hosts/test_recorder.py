@@ -70,23 +70,6 @@ def test_advice_that_its_runner_got_as_an_error_is_not_recorded(
     assert [question["n"] for question, _ in records(path)][:1] == [2]
 
 
-def test_errors_pass_with_their_status(serve: Any, tap: Any, path: Path) -> None:
-    def model(request: Any) -> Any:
-        if "fail" in request:
-            raise ValueError("no advice for you")
-        return 0.5
-
-    with serve(model) as host, shmbridge.connect(tap().host.url) as runner:
-        with pytest.raises(shmbridge.ModelError, match="py:[0-9]+: ValueError: no advice for you$"):
-            runner.evaluate({"fail": 1})
-        with pytest.raises(shmbridge.InexactError, match="not exactly representable as int64"):
-            runner.evaluate({"x": 1}, dtype=np.int64)
-        host.close()
-        with pytest.raises(shmbridge.ClosedError):
-            runner.evaluate({"x": 1})
-    assert not path.read_bytes()
-
-
 def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
     with shmbridge.Host(name) as host:
         # Answers the tap's first runner, then takes a question.
@@ -216,17 +199,6 @@ def test_what_clang_asks_is_recorded_and_can_be_asked_again(
         with shmbridge.connect(name) as runner:
             for record in found:
                 assert runner.evaluate(record.question) == record.advice["priority"]
-
-
-def test_the_target_may_be_behind_pipes(tmp_path: Path, tap: Any, path: Path) -> None:
-    target = f"pipe://{tmp_path}/model?serdes=json"
-    with shmbridge.Host(target) as host, host.start(lambda request: float(request["x"].sum())):
-        with shmbridge.connect((tapped := tap(target)).host.url) as runner:
-            assert runner.evaluate({"x": X}) == 7
-            with pytest.raises(shmbridge.BusyError):
-                shmbridge.connect(tapped.host.url, deadline=0.1)  # a pair of pipes is for one
-        until(lambda: tapped.log.recorded == 1)
-    assert [advice.item() for _, advice in records(path)] == [7]
 
 
 def test_a_tap_has_the_room_that_its_target_has(serve: Any, tap: Any) -> None:
