@@ -6,12 +6,11 @@ import re
 import numpy as np
 import pytest
 from hypothesis import example, given
-from hypothesis import strategies as st
 from support.distributions import EXAMPLES, installed_example
 from support.values import DTYPES, many
-from test_serdes import check_survives, messages
+from test_serdes import messages
 
-from shmbridge import CorruptError, Ragged, StringList, UnsupportedError, serdes
+from shmbridge import CorruptError, UnsupportedError, serdes
 from shmbridge._runner import urls
 from shmbridge._values import tensor
 from shmbridge.serdes._core import Core
@@ -62,29 +61,6 @@ def test_a_message_comes_back_as_it_was(yaml, message):
         assert (a.code, a.kind, a.dims) == (b.code, b.kind, b.dims)
         assert np.array_equal(a.values, b.values, equal_nan=b.values.dtype.kind == "f")
         assert a.offsets is None or np.array_equal(a.offsets, b.offsets)
-
-
-def test_it_is_what_the_module_says():
-    text = (EXAMPLE / "shmbridge_yaml.py").read_text().split('"""')[1]
-    found = serdes.find("yaml").decode(
-        text.split("\n\n", 1)[1]
-        .replace("  text\n", "\n")
-        .replace("  a list of strings\n", "\n")
-        .replace("  a ragged list: [4, 5] and [6]", "")
-        .encode()
-    )
-    assert (
-        found["callee"] == "main"
-        and found["blocks"] == ["entry", "exit"]
-        and isinstance(found["blocks"], StringList)
-    )
-    assert found["costs"].dtype == np.float32 and np.array_equal(
-        found["costs"], [[1, 2.5], [np.inf, np.nan]], equal_nan=True
-    )
-    assert isinstance(found["users"], Ragged) and [row.tolist() for row in found["users"]] == [
-        [4, 5],
-        [6],
-    ]
 
 
 def test_what_yaml_cannot_hold_is_refused(yaml):
@@ -143,15 +119,6 @@ def test_what_is_no_message_is_an_error(yaml, text):
     except (CorruptError, ValueError):
         return
     assert text == "x:" and found == {"x": ""}
-
-
-@many
-@given(st.text(max_size=100) | st.binary(max_size=100))
-def test_any_text_is_a_message_or_an_error(data):
-    check_survives(
-        Core(serdes.ensure("yaml")),
-        data if isinstance(data, bytes) else data.encode(errors="surrogatepass"),
-    )
 
 
 def test_the_readmes_command_works(python, installed):
