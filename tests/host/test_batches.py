@@ -184,31 +184,6 @@ def test_large_rows_that_lie_evenly_are_one_strided_array_in_shared_memory(
     assert np.array_equal(x, copy)  # kept, so unchanged
 
 
-def test_small_rows_are_gathered(host, runners, in_thread):
-    batch, asking = take(
-        host, runners, in_thread, [{"s": "a" * i, "x": np.full((2, 3), i, "f4")} for i in range(3)]
-    )
-    x = batch["x"]
-    assert x.flags.c_contiguous and not in_segment(host, x) and x.dtype == np.float32
-    assert x[:, 1, 2].tolist() == [len(s) for s in batch["s"]]
-    batch.reply([0, 0, 0])
-    for call in asking:
-        call.result()
-    with pytest.raises(InvalidError, match="answered"):
-        batch["s"]
-
-
-def test_an_array_is_not_made_like_one_of_another_layout(host, runners, in_thread):
-    (runner,), batches = runners(1), host.batches()
-    for i, dtype in enumerate(["f8", "i8", "f8"]):
-        call = in_thread(runner.evaluate, {"x": np.array([i], dtype)})
-        batch = next(batches)
-        x = batch["x"]
-        assert x.dtype == dtype and x.tolist() == [[i]]
-        batch.reply([0])
-        call.result()
-
-
 def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
     """The middle runner's first array is kept, so its next request lies in its other slot, as a
     copy."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.requests import attached
 
-from shmbridge import ForkedError, Host, HostGoneError, connect
+from shmbridge import ForkedError, Host, connect
 from shmbridge._bridge import overview
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
@@ -179,57 +179,6 @@ def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(
     )
     assert (done.returncode, done.stdout) == (0, "True\ndone\n"), done.stderr
     assert not shm_files()
-
-
-def test_a_child_makes_its_own_host_and_runner(bridge, new_name, shm_files):
-    own = new_name()
-
-    def child():
-        with Host(own) as host, host.start(lambda request: request["x"]), connect(own) as runner:
-            return runner.evaluate({"x": 5}) == 5
-
-    assert in_child(child) == 0
-    assert goes_on(*bridge, shm_files)
-
-
-def test_a_child_of_a_live_host_does_not_keep_it_alive(name, python, in_thread, shm_files):
-    """The host is killed while its child lives on: the runner has its error, and the name can be
-    taken over."""
-    host = python(
-        """
-        import os, sys, time, shmbridge
-        host = shmbridge.Host(sys.argv[1])
-        if not os.fork():
-            print("child", os.getpid(), flush=True)
-            time.sleep(1000)
-        host.serve(lambda request: 1)
-        """,
-        name,
-    )
-    child = int(host.line().split()[1])
-    try:
-        with connect(name) as runner:
-            assert runner.evaluate({}) == 1
-            host.kill()
-            os.waitpid(host.pid, 0)
-            host.returncode = -9
-            with pytest.raises(HostGoneError):
-                runner.evaluate({})
-        with Host(name):
-            assert shm_files()
-    finally:
-        os.kill(child, signal.SIGKILL)
-
-
-def test_a_program_that_is_executed_inherits_nothing(bridge, shm_files):
-    listing = subprocess.run(
-        ["ls", "-l", "/proc/self/fd"],
-        capture_output=True,
-        text=True,
-        close_fds=False,
-    )
-    assert listing.returncode == 0 and "shmb" not in listing.stdout
-    assert goes_on(*bridge, shm_files)
 
 
 def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_files):

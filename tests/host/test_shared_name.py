@@ -77,26 +77,6 @@ def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(
         assert ask(name, 3) == [1, 1, 1]
 
 
-def test_a_name_of_any_length_has_workers(
-    worker: Callable[..., Host], new_name: Callable[[], str]
-) -> None:
-    name = new_name()
-    name += "x" * (100 - len(name))
-    for number in (0, 1):
-        worker(number, 2, name)
-    assert ask(name, 2) == [0, 1]
-
-
-def test_a_runner_that_knows_no_workers_uses_the_first(
-    worker: Callable[..., Host], name: str
-) -> None:
-    for number in (0, 1):
-        worker(number)
-    with shm_path(name).open("r+b") as file:  # it does not read this word
-        os.pwrite(file.fileno(), bytes(4), WORKERS_AT)
-    assert ask(name, 3) == [0, 0, 0]
-
-
 def test_a_wrong_number_of_workers_is_harmless(worker: Callable[..., Host], name: str) -> None:
     for number in (0, 1):
         worker(number)

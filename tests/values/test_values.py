@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.requests import evaluating
-from support.values import NAMED_DTYPES, arrays, expect_same, many, messages, same
+from support.values import arrays, expect_same, many, messages, same
 
 import shmbridge
 from shmbridge import InvalidError, Ragged, TensorSpec
@@ -232,31 +232,6 @@ def test_requests_that_differ_in_a_texts_length_alone_have_one_layout(name, in_t
         assert asking.result() == lengths
         assert all(a.tolist() == [n] * 3 and b.tolist() == [-n] * 5 for n, a, b in kept)
     assert copied or len(seen) <= 3  # for each slot that was used
-
-
-@pytest.mark.parametrize("dtype", NAMED_DTYPES)
-@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
-def test_numbers_of_each_dtype_come_back_as_they_were(serve, dtype, shape):
-    """Scalars, arrays of rank 0, arrays; in a batch and alone, by name and not, and by what is
-    wanted."""
-    value = np.ones(shape, dtype)[()]
-    for advice in (value, np.asarray(value)):
-        for options in ({}, {"max_batch": 2}):
-
-            def one(x, advice=advice, batch="max_batch" in options):
-                rows = [advice] * len(x) if batch else advice
-                return {"y": rows, "z": rows} if "several" in x else rows
-
-            with serve(one, **options) as host, shmbridge.connect(host.url) as runner:
-                for found in (
-                    runner.evaluate({"x": 1}),
-                    runner.evaluate({"several": 1})["z"],
-                    runner.evaluate({"x": 1}, dtype="float64"),
-                ):
-                    assert np.shape(found) == shape and np.all(found == 1)
-                runner.evaluate({"several": 1})
-                (tensor,) = {np.asarray(v).dtype for v in runner.advice.values()}
-                assert not shape or tensor == dtype
 
 
 @pytest.mark.parametrize(
