@@ -102,25 +102,3 @@ def test_the_extensions_files_form_no_circle(tmp_path):
     (tmp_path / "b.c").write_text("int g(void) {\n    return f();\n}\n")
     with pytest.raises(CycleError):
         list(TopologicalSorter(extension(tmp_path)).static_order())
-
-
-def test_an_include_that_points_up_is_found():
-    assert upward(["low", "high"], {"low/a.c": ["high/b.h"], "high/b.h": ["low/a.h"]}) == [
-        "low/a.c -> high/b.h"
-    ]
-
-
-def test_calls_that_form_a_circle_are_found():
-    symbols = """
-x.a[a.c.o]: f T 0 5
-x.a[a.c.o]: g U
-x.a[a.c.o]: table D 0 8
-x.a[a.c.o]: puts U
-x.a[b.c.o]: g T 0 5
-x.a[b.c.o]: f U
-x.a[c.c.o]: table U
-"""
-    graph = called({"a.c": "low/a.c", "b.c": "low/b.c", "c.c": "low/c.c"}, symbols)
-    assert graph == {"low/a.c": {"low/b.c"}, "low/b.c": {"low/a.c"}, "low/c.c": set()}
-    with pytest.raises(CycleError):
-        list(TopologicalSorter(graph).static_order())

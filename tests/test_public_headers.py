@@ -44,14 +44,6 @@ def test_no_line_is_longer_than_100_columns(header: Path) -> None:
     assert [line for line in header.read_text().splitlines() if len(line) > 100] == []
 
 
-def test_a_declaration_without_a_comment_is_found() -> None:
-    text = (
-        "/** One. */\nvoid one(int a,\n         int b);\nvoid two(void);\n/** S. */\n"
-        "typedef struct s {\n    int x;\n} s;\n"
-    )
-    assert bare(text) == ["void two(void);", "int x;"]
-
-
 def test_shmbridge_h_does_not_include_the_other_headers() -> None:
     assert re.findall(r'#include "(.*)"', HEADERS[0].read_text()) == []
     for header in HEADERS[1:]:

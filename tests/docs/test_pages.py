@@ -44,22 +44,3 @@ def run(page, folder):
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path):
     status, said, wrong = run(page, tmp_path)
     assert (status, wrong) == (0, []), said
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("```sh\nfalse\n```\n", "line 1"),
-        ("text\n```python\nraise SystemExit(3)\n```\n", "line 2"),
-        ("```c part\nreturn 1;\n```\n", "line 1"),
-    ],
-)
-def test_a_block_that_fails_is_found(tmp_path, text, expected):
-    (tmp_path / "page.md").write_text(text)
-    status, said, _ = run(tmp_path / "page.md", tmp_path)
-    assert status != 0 and said.strip().splitlines()[-1].startswith(expected)
-
-
-def test_a_block_that_prints_something_else_is_found(tmp_path):
-    (tmp_path / "page.md").write_text("```sh\necho 12 3\n```\n\n```text output\n1... 4\n```\n")
-    assert run(tmp_path / "page.md", tmp_path)[2] == ["line 5: the block before printed\n12 3\n"]

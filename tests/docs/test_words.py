@@ -4,7 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
 from language import figures
 
 ROOT = Path(__file__).parents[2]
@@ -88,19 +87,3 @@ def test_no_page_is_a_list_of_telegrams():
     assert [
         page for page, (_, short, count) in found.items() if count > 20 and short > 0.35
     ] == [], found
-
-
-@pytest.mark.parametrize(
-    "name, source, found",
-    [
-        ("page.md", "# Title\n\nIt asks\nanew.\n", ["4: anew"]),
-        ("a.h", "/* A runner\n * that waits by\n * turns. */\n", ["2: by turns"]),
-        ("a.c", 'fail("this is "\n     "asked anew"); /* anew */\n', ["1: anew"]),
-        ("a.py", 'raise E(f"the rest is {x} to be had")  # anew\n', ["1: be had"]),
-        ("b.py", '"""Says.\n\nWhoever asks."""\n', ["3: Whoever"]),
-        ("good.md", "They stand alone; a whole page of good words.\n", []),
-    ],
-)
-def test_a_rejected_phrase_is_found(tmp_path, name, source, found):
-    (tmp_path / name).write_text(source)
-    assert list(rejected(tmp_path / name)) == found
