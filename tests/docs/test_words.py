@@ -3,8 +3,7 @@
 import ast
 import re
 from pathlib import Path
-
-from language import figures
+from statistics import median
 
 ROOT = Path(__file__).parents[2]
 # A space matches any white space, and the " * " of a C comment.
@@ -70,6 +69,32 @@ def rejected(path):
             yield f"{at}: {phrase}"
 
 
+# ---- How long the sentences are ----
+
+NO_PROSE = re.compile(
+    r"^ *```.*?^ *```|^ *\|.*?$|^#.*?$|<!--.*?-->|^</?\w[^>]*>$|!\[[^]]*\]\([^)]*\)",
+    re.MULTILINE | re.DOTALL,
+)
+TESTS = re.compile(r"\((?:`tests/[^`]+`[,\s]*)+\)")
+LABEL = re.compile(r"\*\*([^*]+?)[.?]?\*\*[.?]?")  # begins the sentence that follows
+MARKS = re.compile(r"`[^`]+`|\]\([^)]*\)|[*\[]")
+END = re.compile(r"[.!?][)\"]?\s+(?=[\"(]?[A-Z0-9])|\n\s*\n|\n *(?:[-*]|\d+\.) ")
+SHORT = 8
+
+
+def lengths(text):
+    """The words of each sentence; code is one word. Lone terms and links are no sentences."""
+    prose = LABEL.sub(r"\1", TESTS.sub("", NO_PROSE.sub("\n\n", text)))
+    prose = MARKS.sub(lambda mark: "Code" if mark[0][0] == "`" else "", prose)
+    return [n for part in END.split(f"\n{prose}\n") if (n := len(part.split())) > 2]
+
+
+def figures(path):
+    """(median words of a sentence, share below eight words, sentences)"""
+    found = lengths(path.read_text(encoding="utf-8")) or [0]
+    return median(found), sum(n < SHORT for n in found) / len(found), len(found)
+
+
 def test_no_phrase_is_rejected():
     assert [f"{p.relative_to(ROOT)}:{found}" for p in FILES for found in rejected(p)] == []
 
@@ -82,7 +107,6 @@ def test_words_that_are_seldom_good_are_few():
 
 
 def test_no_page_is_a_list_of_telegrams():
-    """`python tests/docs/language.py` prints the figures of each page; the aim is 15 %."""
     found = {str(p.relative_to(ROOT)): figures(p) for p in PAGES}
     assert [
         page for page, (_, short, count) in found.items() if count > 20 and short > 0.35
