@@ -36,7 +36,7 @@ RUNNERS = {
     "pipe": Kind(
         "pipe://{folder}/{name}?serdes={serdes}",
         {
-            "flatbuffers": ("c", "cpp"),
+            "flatbuffers": ("c",),
             "bitstream": ("c",),
             "json": ("c", "python"),
             "protobuf": ("python", "c"),
