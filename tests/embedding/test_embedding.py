@@ -1,7 +1,6 @@
 """Python in a C program's process, which libshmbridge.so or libshmbridge.a starts."""
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from support.processes import ScriptedRunner
 
-from shmbridge import DeadlineError, InvalidError, ModelError, UnsupportedError, _config
+from shmbridge import UnsupportedError, _config
 from shmbridge._embedding import write
 
 TESTS = Path(__file__).parent.parent
@@ -33,29 +32,9 @@ def slow(features):
     time.sleep(0.001)
     return double(features)
 
-def raises(features):
-    raise ValueError("no such loop")
-
-def rubbish(features):
-    return object()
-
-def leaves(features):
-    sys.exit(3)
-
 def sleeps(features):
     os.kill(os.getpid(), signal.SIGUSR1)
     threading.Event().wait()
-
-def hangs(features):
-    threading.Event().wait()
-
-def waits_for_a_file(features, file):
-    while not os.path.exists(file):
-        time.sleep(0.001)
-    return double(features)
-
-def echo(features):
-    return dict(features)
 
 def spins(features):
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -130,33 +109,9 @@ def run(request, programs, embedding):
     return run
 
 
-@pytest.fixture(params=["shared", "static"])
-def c_runner(request, runners, embedding):
-    """c_runner(url): a scripted runner in C that has opened it."""
-    started = []
-
-    def start(url):
-        environment = {**os.environ, "SHMBRIDGE_PYTHON": str(embedding)}
-        started.append(ScriptedRunner(runners[request.param], env=environment))
-        answer = started[-1].do("open", url)
-        assert answer.startswith("0"), answer
-        return started[-1]
-
-    yield start
-    for runner in started:
-        runner.kill()
-        runner.communicate()
-
-
 @pytest.fixture(scope="session")
 def runners(c_program):
     return linked(c_program, TESTS / "cross" / "scripted_runner.c")
-
-
-def ask(runner, x=21.0):
-    """The answer to one question, as scripted_runner.c prints it."""
-    runner.do("feature x 11 1 1000", np.full(1000, x, np.float32).tobytes().hex())
-    return runner.do("f64")
 
 
 # ---- It starts, wherever it is ----
@@ -316,50 +271,7 @@ def test_a_file_that_embed_did_not_write_is_an_error_that_says_how_to_have_it(
         assert "shmbridge embed" in answer and f"{tmp_path}/file" in answer, answer
 
 
-def test_a_scheme_that_python_lacks_too_is_an_error(open_errors):
-    for answer in open_errors("pigeon://coop"):
-        assert (
-            unsupported(answer) and 'no runner for "pigeon://"' in answer and "python" in answer
-        ), answer
-
-
-@pytest.mark.parametrize("place", ["its_model:nothing", "its_model", "no_such_module:f", ":f"])
-def test_a_function_that_is_not_there_is_an_error(open_errors, url, place):
-    for answer in open_errors(url("double").replace("its_model:double", place)):
-        assert int(answer.split()[0]) == InvalidError.status and len(answer) > 2, answer
-
-
 # ---- What a model may do ----
-
-
-def test_a_model_that_raises_is_an_error_and_the_next_question_goes_on(c_runner, url):
-    runner = c_runner(url("raises"))
-    for _ in range(2):
-        assert re.fullmatch(
-            f"{ModelError.status} .*py:[0-9]+: ValueError: no such loop", ask(runner)
-        )
-
-
-@pytest.mark.parametrize("function, says", [("rubbish", "object"), ("leaves", "SystemExit: 3")])
-def test_what_is_no_advice_is_an_error(c_runner, url, function, says):
-    runner = c_runner(url(function))
-    for _ in range(2):
-        status, _, text = ask(runner).partition(" ")
-        assert int(status) and says in text, (status, text)
-
-
-def test_a_model_that_hangs_is_left_at_the_deadline(c_runner, url):
-    runner = c_runner(url("hangs", deadline=0.05))
-    for says in "no advice within the deadline of 0.05 s", "not asked", "not asked":
-        assert ask(runner).startswith(f"{DeadlineError.status} {says}")
-
-
-def test_a_late_answer_is_dropped(c_runner, url, tmp_path):
-    runner = c_runner(url("waits_for_a_file", deadline=0.05, file=tmp_path / "go"))
-    assert ask(runner, 1).startswith(f"{DeadlineError.status} ")
-    (tmp_path / "go").touch()
-    runner.do("deadline", 20)
-    assert ask(runner, 2) == "0 4"
 
 
 def test_a_child_has_what_it_opens_anew_but_no_python(run, url):

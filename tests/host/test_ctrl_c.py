@@ -32,21 +32,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("asleep", [True, False])
-def test_ctrl_c_ends_a_hosts_loop_and_closes_the_host(name, python, loop, asleep, shm_files):
-    host = python(SERVING.format(loop=LOOPS[loop]), name)
-    assert host.line() == "ready"
-    if asleep:
-        time.sleep(0.3)
-    host.send_signal(signal.SIGINT)
-    status, out = host.end()
-    assert status == 0 and out.startswith("ended")
-    if asleep and loop != "receive":  # else the signal may come before the loop
-        assert out == f"ended <Host shm://{name}, closed>"
-    assert not shm_files()
-
-
 def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
     host = python(SERVING.format(loop=LOOPS["serve"]), name)
     assert host.line() == "ready"

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cli import Command
-from support.recording import MODELS
+from support.cli import MODELS, Command
 
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter

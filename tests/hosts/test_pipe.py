@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.cli import run
+from support.cli import MODELS, run
 from support.processes import until
-from support.recording import MODELS
 
 import shmbridge
 from shmbridge import (

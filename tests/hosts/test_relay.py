@@ -305,22 +305,3 @@ def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name,
         until(finds_it)
         second.send_signal(signal.SIGINT)
         second.wait()
-
-
-def test_with_retries_compilers_only_wait_while_the_target_is_away(
-    python, name, new_name, relay, in_thread
-):
-    url = f"shm://{name}"
-    first = python(SERVE, url)
-    assert first.line() == url
-    tap = relay(f"shm://{new_name()}", f"{url}?retries=200&backoff=0.05")
-    with connect(tap.host.url) as asking:
-        assert asking.evaluate({"x": 1}) == 1
-        first.kill()
-        first.wait()
-        call = in_thread(asking.evaluate, {"x": 2})
-        second = python(SERVE, url)
-        assert second.line() == url
-        assert call.result() == 2
-        second.send_signal(signal.SIGINT)
-        second.wait()

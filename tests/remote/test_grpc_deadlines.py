@@ -14,7 +14,6 @@ from shmbridge import (
     BusyError,
     DeadlineError,
     Host,
-    InterruptedCallError,
     NoHostError,
     connect,
 )
@@ -86,22 +85,3 @@ def test_ctrl_c_ends_every_wait(doing, serving):
         else:
             connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=30)
     go.set()
-
-
-@pytest.mark.parametrize("deadline", [None, 30])
-def test_an_interrupt_ends_a_question(deadline, joined):
-    asked, go = threading.Event(), threading.Event()
-
-    def model(request):
-        if request["x"]:
-            asked.set()
-            go.wait(20)
-        return 7
-
-    _, runner = joined(model)
-    runner.set_deadline(deadline)
-    threading.Thread(target=lambda: asked.wait(20) and lib.shmb_interrupt(runner._r)).start()
-    with pytest.raises(InterruptedCallError):
-        runner.evaluate({"x": 1})
-    go.set()
-    assert runner.evaluate({"x": 0}) == 7

@@ -17,13 +17,11 @@ from onnx import TensorProto as T  # noqa: E402
 from onnx import helper  # noqa: E402
 from support import onnx_models as models  # noqa: E402
 from support.onnx_models import node, save  # noqa: E402
-from support.values import NAMED_DTYPES  # noqa: E402
 
 from shmbridge import InvalidError, MismatchError, ModelError, TensorSpec, connect  # noqa: E402
 
 LIBRARY = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
 X = np.arange(8, dtype=np.float32)
-ELEMENTS = [helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in NAMED_DTYPES]
 
 
 @pytest.fixture
@@ -54,31 +52,6 @@ def same(found, expected):
 
 
 # ---- Values ----
-
-
-def test_many_inputs_of_many_dtypes_and_several_outputs(path):
-    nodes = [node("Cast", f"x{i}", f"y{i}", to=T.DOUBLE) for i in range(len(ELEMENTS))]
-    nodes.append(node("Sum", " ".join(f"y{i}" for i in range(len(ELEMENTS))), "sum"))
-    inputs = [(f"x{i}", element, [4]) for i, element in enumerate(ELEMENTS)]
-    file = save(path, nodes, inputs, [("sum", T.DOUBLE, [4]), ("y3", T.DOUBLE, [4])])
-    features = {
-        name: np.array([0, 1, i % 2, 1]).astype(helper.tensor_dtype_to_np_dtype(element))
-        for i, (name, element, _) in enumerate(inputs)
-    }
-    with connect(f"onnx://{file}") as runner:
-        for turn in range(4):
-            if turn % 2:
-                features = dict(reversed(features.items()))
-            same(runner.evaluate(features), reference(file, features))
-
-
-def test_sizes_that_change_from_request_to_request(path):
-    file = models.perceptron(path)
-    random = np.random.default_rng(1)
-    with connect(f"onnx://{file}") as runner:
-        for batch in (1, 3, 3, 2, 1, 0, 1, 64, 64):
-            x = random.normal(size=(batch, 30)).astype(np.float32)
-            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
 
 
 def test_a_feature_without_the_leading_dim_gives_advice_without_it(path):
@@ -129,23 +102,6 @@ def test_advice_of_another_size_than_the_model_declares(path):
     with connect(f"onnx://{file}") as runner:
         for x in (X, X, X[:3], X):
             assert np.array_equal(runner.evaluate({"x": x}), np.concatenate([x, x]))
-
-
-def test_an_output_that_is_an_input_and_one_that_is_a_constant(path):
-    file = save(
-        path,
-        [
-            node("Identity", "x", "same"),
-            node("Identity", "two", "constant"),
-            node("Add", "x two", "sum"),
-        ],
-        [("x", T.FLOAT, [8])],
-        [("same", T.FLOAT, [8]), ("constant", T.FLOAT, []), ("sum", T.FLOAT, [8])],
-        {"two": np.float32(2)},
-    )
-    with connect(f"onnx://{file}") as runner:
-        for x in (X, X + 1, X + 2):
-            same(runner.evaluate({"x": x}), reference(file, {"x": x}))
 
 
 def test_inputs_with_initializers_are_not_required(path):
@@ -268,18 +224,6 @@ def test_files_that_are_no_models(tmp_path):
         connect(f"onnx://{tmp_path}/text.onnx")
     with pytest.raises(InvalidError, match="names no file"):
         connect("onnx://")
-
-
-def test_a_model_that_fails_says_why_and_goes_on(path):
-    nodes = [node("Gather", "table x", "advice")]
-    file = save(
-        path, nodes, [("x", T.INT64, [1])], [("advice", T.INT64, [1])], {"table": np.arange(5)}
-    )
-    with connect(f"onnx://{file}") as runner:
-        for _ in range(2):
-            assert runner.evaluate({"x": np.array([3])}) == [3]
-            with pytest.raises(ModelError, match="out of data bounds"):
-                runner.evaluate({"x": np.array([30])})
 
 
 # ---- Options ----

@@ -13,10 +13,8 @@ import pytest
 import shmbridge
 from shmbridge import (
     DeadlineError,
-    InexactError,
     InterruptedCallError,
     InvalidError,
-    MismatchError,
     ModelError,
     NoHostError,
     UnsupportedError,
@@ -181,18 +179,6 @@ def test_a_slow_plug_in_says_how_long_it_takes_unless_the_caller_does():
         assert runner.evaluate({})["deadline"] == 60
     with shmbridge.connect("toy://told_slow?deadline=5") as runner:
         assert runner.evaluate({})["deadline"] == 5
-
-
-def test_advice_is_converted_to_the_wanted_dtype_or_refused():
-    with shmbridge.connect("toy://add") as runner:
-        found = runner.evaluate({"x": np.arange(3)}, dtype="f4")
-        assert found.dtype == np.float32 and found.tolist() == [1, 2, 3]
-    with shmbridge.connect("toy://half") as runner:
-        assert runner.evaluate({}, dtype="f2") == 0.5
-        with pytest.raises(InexactError, match="float64 is not exactly representable as int32"):
-            runner.evaluate({}, dtype="i4")
-    with shmbridge.connect("toy://tell") as runner, pytest.raises(MismatchError, match="2 fields"):
-        runner.evaluate({}, dtype="i4")
 
 
 @pytest.mark.parametrize(

