@@ -5,7 +5,7 @@ import os
 import pytest
 from support.bridges import shm_path
 
-from shmbridge import Host, InUseError, InvalidError, NoHostError, connect
+from shmbridge import Host, InUseError, InvalidError, connect
 from shmbridge._bridge import overview, segment
 
 # ---- Names ----
@@ -83,32 +83,6 @@ def test_a_live_hosts_name_is_in_use(name):
                 Host(name)
         assert shm_path(name).exists() and not host._closed
     Host(name).close()
-
-
-def test_the_name_of_another_processs_host_is_in_use(name, python):
-    other = python(
-        f"import shmbridge; host = shmbridge.Host({name!r}); print(); input(); host.close()"
-    )
-    other.line()
-    already = rf'a live host \(process {other.pid}\) is named "{name}" already: close it'
-    with pytest.raises(InUseError, match=already):
-        Host(name)
-    other.say()
-    other.end()
-
-
-def test_a_new_host_takes_over_what_a_killed_one_left(name, dead_host, shm_files, in_thread):
-    for _ in range(3):
-        dead_host()
-        assert f"shmb.{name}" in shm_files()
-        with pytest.raises(NoHostError, match="has died and left its segment"):
-            connect(name, connect_timeout=0)
-    with Host(name) as host:
-        assert shm_files() == {f"shmb.{name}"}
-        asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
-        host.receive(timeout=30).reply(2)
-        assert asking.result() == 2
-    assert not shm_files()
 
 
 def test_of_two_hosts_that_race_for_a_dead_ones_name_one_wins(name, dead_host, python):

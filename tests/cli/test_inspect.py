@@ -6,14 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
 from support.cli import refused, run
 
-import shmbridge
 from shmbridge import Host, Ragged, connect
 
 FEATURES = {
@@ -83,19 +81,6 @@ def test_before_the_first_question_nothing_is_shown(asking, name):
     host.receive(timeout=0)
     said = run("inspect", name).stdout
     assert "sends nothing yet" in said and "gets  nothing yet" in said and "it is computing" in said
-
-
-def test_a_new_compiler_on_the_channel_does_not_show_what_the_last_one_sent(
-    asking, name, in_thread, connected
-):
-    host, runner = asking
-    thread = in_thread(runner.evaluate, FEATURES)
-    host.receive().reply(1)
-    thread.join()
-    runner.close()
-    with connected(host, name):
-        (channel,) = inspected(name)["channels"]
-        assert channel["sends"] is None and channel["gets"] is None and channel["label"] == ""
 
 
 def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name, in_thread):
@@ -169,19 +154,6 @@ def test_a_name_that_is_not_utf8_is_shown(name, python):
     assert "it is waiting for questions" in run("inspect", name).stdout
     host.terminate()
     host.wait(20)
-
-
-def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(asking, name):
-    host, runner = asking
-    runner.close()
-    go = threading.Event()
-    with host.start(lambda request: go.wait(60) and 0):
-        with pytest.raises(shmbridge.DeadlineError):
-            connect(f"{name}?deadline=0.1").evaluate({"x": 1})
-        time.sleep(1)
-        said = run("inspect", name).stdout
-        go.set()
-    assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
 def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, name):

@@ -7,7 +7,6 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.environments import Corridor, Plain
 from support.workers import GymWorkers
@@ -33,14 +32,6 @@ def vector(name, workers, n, **options):
     return contextlib.closing(
         CompilerVectorEnv(name, n, actions=2, timeout=BOUND, workers=workers, **options)
     )
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_gymnasiums_check_passes(name):
-    workers = GymWorkers(cartpole)
-    with environment(name, workers) as env:
-        check_env(env)
-    assert workers.closed and len(workers.ended) == len(workers.begun)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

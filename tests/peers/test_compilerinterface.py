@@ -2,15 +2,12 @@
 
 import ctypes
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shmbridge import connect
 
-PEERS = Path(__file__).parent
-LARGE = 400_000
 Theirs = {"bitstream": "bytes", "json": "json"}
 # What its test programs exchange: what is sent, the dtype wanted back, and the reply.
 EXCHANGES = [

@@ -56,15 +56,6 @@ def test_numpys_numbers_keep_their_dtype(sent, value):
     assert sent(lambda request: value) == np.asarray(value).tobytes()
 
 
-def test_numpys_numbers_keep_their_dtype_in_batches(tmp_path, in_thread, sent):
-    host = lambda model: lambda request: model  # noqa: E731
-    assert sent(host(np.float64(2.5))) == np.float64(2.5).tobytes()
-    assert [type(row) for row in shmbridge._host.batch.rows_of("advice", np.ones(2), 2)] == [
-        np.float64,
-        np.float64,
-    ]
-
-
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, [1, 2**31]])
 def test_an_int_beyond_int32_is_an_error_that_says_how_to_send_int64(sent, value):
     length, body = sent(lambda request: value)
@@ -109,23 +100,6 @@ def replying(tmp_path, in_thread):
         return f"pipe://{tmp_path}/q?deadline=20"
 
     return start
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "expected"),
-    [
-        (12, np.int32, 12),
-        (12, np.int64, 12),
-        (2.5, np.float32, 2.5),
-        (0.1, np.float64, float(np.float32(0.1))),
-        (ctypes.c_long(2**40), np.int64, 2**40),
-        (ctypes.c_double(0.1), np.float64, 0.1),
-    ],
-)
-def test_their_hosts_one_number_is_a_number_of_either_width(replying, value, dtype, expected):
-    with connect(replying(value)) as runner:
-        assert runner.evaluate({"x": 1}, dtype=dtype) == expected
-        assert float(runner.evaluate({"x": 1}, dtype=dtype)) == expected
 
 
 @pytest.mark.parametrize(

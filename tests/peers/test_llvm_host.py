@@ -44,26 +44,6 @@ def compile_at(host, version, *decisions, source="numbers.c", folder):
 
 
 @pytest.mark.parametrize("version", [22, 19])
-def test_host_serves_one_pair_after_another(version, llvm_host, tmp_path):
-    asked = Counter()
-
-    def model(request):
-        asked[request["decision"]] += 1
-        return (
-            0
-            if request["decision"] != "index_to_evict"
-            else int(request["mask"][0].nonzero()[0][0])
-        )
-
-    host = llvm_host(model)
-    # The same pair for all of them, one after another.
-    for decision in ("inline", "priority", "evict", "inline"):
-        assert compile_at(host, version, decision, folder=tmp_path).wait(60) == 0
-        expect_right_object(version, tmp_path)
-    assert asked.keys() == set(ADVICE.values())
-
-
-@pytest.mark.parametrize("version", [22, 19])
 def test_host_serves_several_pairs_at_once(version, llvm_host, tmp_path):
     asked = Counter()
 

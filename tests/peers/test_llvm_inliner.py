@@ -190,20 +190,6 @@ def test_model_that_raises_leaves_the_rest_to_the_default(compiler, tmp_path):
     assert len(list(TrainingLog(log))) == 2
 
 
-@one_llvm
-def test_opt_asks_too(compiler, tmp_path):
-    bitcode, out = tmp_path / "in.bc", tmp_path / "out.bc"
-    subprocess.run(
-        compiler.command(bitcode, "-emit-llvm", "-Xclang", "-disable-llvm-passes"), check=True
-    )
-    opt = [f"opt-{compiler.version}", f"-load-pass-plugin={compiler.plugin}", "-passes=default<Oz>"]
-    env = os.environ | {"SHMBRIDGE_URL": f"shm://{NAME}"}
-    with serving(tmp_path) as log:
-        subprocess.run([*opt, bitcode, "-o", out], env=env, check=True)
-    assert len(list(TrainingLog(log))) > 200
-    assert out.read_bytes().startswith(b"BC\xc0\xde")
-
-
 @contextmanager
 def running(*command):
     """`shmbridge ...` for as long as the block runs, once it has said something."""

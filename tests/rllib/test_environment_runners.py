@@ -92,21 +92,3 @@ def test_training_goes_on_where_a_machine_is_lost_and_where_it_comes_back(config
     assert len(left()[1]) == 2
     algorithm.stop()
     until(lambda: left() == (set(), set()))
-
-
-def test_nothing_is_left_of_an_actor_that_is_killed(compilers, cluster, left):
-    @ray.remote
-    class Runner:
-        def __init__(self):
-            self.env = compilers({"num_envs": 2})
-            self.env.reset()
-
-        def ready(self):
-            return os.getpid()
-
-    for kill in (ray.kill, lambda actor: os.kill(ray.get(actor.ready.remote()), signal.SIGKILL)):
-        runner = Runner.remote()
-        ray.get(runner.ready.remote())
-        assert left()[0] and len(left()[1]) == 1
-        kill(runner)
-        until(lambda: left() == (set(), set()))

@@ -1,7 +1,6 @@
 """Corpora: from sources, compile commands and ml-compiler-opt's format; splits and samplers. The
 last part holds what compiler_opt/rl/corpus_test.py asks of that format."""
 
-import contextlib
 import itertools
 import json
 import shlex
@@ -171,25 +170,6 @@ def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
 
 KEYS = ["directory", "file", "command", "arguments"]
 KEYS += ["modules", "has_thinlto", "global_command_override"]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner),
-)
-
-
-@given(JSON)
-def test_any_json_is_a_corpus_or_an_invalid_error(tmp_path_factory, value):
-    folder = tmp_path_factory.mktemp("c")
-    for name in ("compile_commands.json", "corpus_description.json"):
-        (folder / name).write_text(json.dumps(value))
-    for read in (
-        lambda: Corpus.from_compile_commands(folder / "compile_commands.json"),
-        lambda: Corpus.from_description(folder),
-    ):
-        with contextlib.suppress(InvalidError, OSError):
-            assert len(read()) > 0
-
-
 # ---- ml-compiler-opt's format ----
 
 

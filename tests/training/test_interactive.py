@@ -9,7 +9,6 @@ from shmbridge.errors import DeadlineError
 pytest.importorskip("gymnasium")
 from shmbridge.envs import CompilerEnv
 
-STEPS = 10
 CLANG = """
 import json, os, sys, time
 import numpy as np
