@@ -256,12 +256,13 @@ COMPILERS = {
 
 
 @pytest.fixture(scope="session")
-def plugin_environment(request):
-    """Variables with which CMake builds compilers' plug-ins: their headers take the longest, so a
-    cache keeps what was compiled, and clang reads them in two thirds of g++'s time."""
+def build_environment(request):
+    """Variables with which CMake builds the package and compilers' plug-ins: a cache keeps what was
+    compiled, and clang reads LLVM's headers in two thirds of g++'s time."""
     variables = {"CXX": "clang++-22"} if shutil.which("clang++-22") else {}
     if shutil.which("ccache"):
         variables |= {
+            "CMAKE_C_COMPILER_LAUNCHER": "ccache",
             "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
             "CCACHE_DIR": str(request.config.cache.mkdir("ccache")),
             "CCACHE_BASEDIR": tempfile.gettempdir(),

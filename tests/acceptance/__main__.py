@@ -311,7 +311,7 @@ def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
         if cell.way in ("run --connect", "plug-in shm") and cell.condition != "absent":
             stack.enter_context(serving(function, there))
         if not cell.is_run:
-            yield Asking([], [f"-fpass-plugin={tools.plugin()}"], _plugin_environment(cell, tools))
+            yield Asking([], [f"-fpass-plugin={tools.plugin()}"], _build_environment(cell, tools))
             return
         missing = "/nowhere" if cell.condition == "absent" else ""
         policy = ["--host", f"{missing}{POLICIES}:{function}"]
@@ -323,7 +323,7 @@ def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
         yield Asking([*prefix, "--"], [], there)
 
 
-def _plugin_environment(cell: Cell, tools: Tools) -> dict[str, str]:
+def _build_environment(cell: Cell, tools: Tools) -> dict[str, str]:
     where, condition = cell.way.removeprefix("plug-in "), cell.condition
     if where == "shm":
         return {"SHMBRIDGE_URL": f"shm://{NAME}"}

@@ -223,7 +223,7 @@ def test_what_python_writes_is_read_by_c_and_python_and_verified(
     assert decode(data) == fields
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified(
     codec: Codec, data: st.DataObject

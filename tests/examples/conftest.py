@@ -20,7 +20,7 @@ def examples(tmp_path):
 
 
 @pytest.fixture
-def run_example(examples, plugin_environment, tmp_path, request):
+def run_example(examples, build_environment, tmp_path, request):
     """run_example("mlir"): what `python run.py --quick` prints, in the copy, or another script in
     another folder."""
     long = request.config.getoption("--long")
@@ -30,7 +30,7 @@ def run_example(examples, plugin_environment, tmp_path, request):
         done = subprocess.run(
             command,
             cwd=examples / name,
-            env={**os.environ, **plugin_environment, "TMPDIR": str(tmp_path)},
+            env={**os.environ, **build_environment, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=seconds,

@@ -20,7 +20,7 @@ SOURCE = "void f(int *a, int *b, int n) {{\n{}\n}}\n".format(
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory, plugin_environment):
+def plugin(tmp_path_factory, build_environment):
     folder = tmp_path_factory.mktemp("unroll")
     llvm = subprocess.check_output(["llvm-config-22", "--cmakedir"], text=True).strip()
     ours = subprocess.check_output(["shmbridge", "config", "--cmakedir"], text=True).strip()
@@ -28,7 +28,7 @@ def plugin(tmp_path_factory, plugin_environment):
         pytest.skip("no headers of LLVM 22")
     examples = subprocess.check_output(["shmbridge", "config", "--examples"], text=True).strip()
     flags = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={ours}"]
-    env = {**os.environ, **plugin_environment}
+    env = {**os.environ, **build_environment}
     source = os.path.join(examples, "unroll")
     subprocess.run(["cmake", "-S", source, "-B", folder, *flags], check=True, env=env)
     subprocess.run(["cmake", "--build", folder], check=True, env=env)

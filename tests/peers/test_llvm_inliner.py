@@ -99,7 +99,7 @@ class Compiler:
 
 
 @pytest.fixture(scope="module", params=[22, 19], ids=["llvm22", "llvm19"])
-def compiler(request, tmp_path_factory, plugin_environment):
+def compiler(request, tmp_path_factory, build_environment):
     version = request.param
     for tool in (f"clang-{version}", f"opt-{version}", f"llvm-config-{version}", "cmake", "c++"):
         if not shutil.which(tool):
@@ -110,7 +110,7 @@ def compiler(request, tmp_path_factory, plugin_environment):
     build = tmp_path_factory.mktemp(f"plugin{version}")
     shmbridge = output(SHMBRIDGE, "config", "--cmakedir")
     packages = [f"-DLLVM_DIR={llvm}", f"-Dshmbridge_DIR={shmbridge}"]
-    env = os.environ | plugin_environment
+    env = os.environ | build_environment
     subprocess.run(["cmake", "-S", INLINER, "-B", build, *packages], check=True, env=env)
     subprocess.run(["cmake", "--build", build], check=True, env=env)
     source = build / "program.c"
