@@ -44,15 +44,16 @@ static inline uint8_t *feature_u8(shmb_runner *r, const char *name, int64_t n) {
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
-#define CHECK_STATUS(r, call, expected)                                                            \
+#define CHECK_GAVE(call, expected, why)                                                            \
     do {                                                                                           \
         int status_ = (int)(call);                                                                 \
         if (status_ != (int)(expected)) {                                                          \
             fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call,    \
-                    status_, shmb_error_message(r), (int)(expected));                              \
+                    status_, (why), (int)(expected));                                              \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
+#define CHECK_STATUS(r, call, expected) CHECK_GAVE(call, expected, shmb_error_message(r))
 
 /* Texts to go through, until NULL. */
 #define TEXTS(...)                                                                                 \

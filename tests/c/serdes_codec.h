@@ -9,14 +9,7 @@
 #include "serdes/codec.h"
 
 #define CHECK_CODEC(c, call, expected)                                                             \
-    do {                                                                                           \
-        int status_ = (int)(call);                                                                 \
-        if (status_ != (int)(expected)) {                                                          \
-            fprintf(stderr, "%s:%d: %s gave %d (%s), expected %d\n", __FILE__, __LINE__, #call,    \
-                    status_, status_ ? shmb_codec_error(c) : "", (int)(expected));                 \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+    CHECK_GAVE(call, expected, status_ ? shmb_codec_error(c) : "")
 
 static inline shmb_codec *codec_new(const char *serdes) {
     shmb_codec *c = shmb_codec_new(serdes);

@@ -1,13 +1,11 @@
 /* A program with Python inside, as test_embedding.py has it:
  *   threads URL COUNT    that many threads at once, each with its runner; in thread i the advice
  *                        for x = i is 2 * i
- *   ask URL              one question; dlopen'ed with RTLD_LOCAL by
- *   plugin FILE URL      which is this file as a shared library
+ *   ask URL              one question
  *   fork URL             what a child may do
  *   leave URL            the main thread ends while another waits for advice
  *   interrupt URL        a signal while the model computes
  *   untouched URL        signals and locale stay as the program has them */
-#include <dlfcn.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>
@@ -66,15 +64,6 @@ static int threads(const char *url, int count) {
         number[i] = i, pthread_create(&thread[i], NULL, ask_often, &number[i]);
     for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
     return 0;
-}
-
-static int plugin(const char *file, const char *url) {
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
-    int (*its_ask)(const char *);
-    void *found = dlsym(library, "ask");
-    memcpy(&its_ask, &found, sizeof found);
-    return its_ask(url);
 }
 
 static int in_child(shmb_runner *inherited, const char *url) {
@@ -157,7 +146,6 @@ int main(int count, char **words) {
     const char *verb = count > 2 ? words[1] : "";
     if (strcmp(verb, "threads") == 0) return threads(words[2], atoi(words[3]));
     if (strcmp(verb, "ask") == 0) return ask(words[2]);
-    if (strcmp(verb, "plugin") == 0) return plugin(words[2], words[3]);
     if (strcmp(verb, "fork") == 0) return forks(words[2]);
     if (strcmp(verb, "leave") == 0) return leave(words[2]);
     if (strcmp(verb, "interrupt") == 0) return interrupt(words[2]);

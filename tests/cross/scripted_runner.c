@@ -172,8 +172,6 @@ static void obey(const char *verb) {
     else if (strcmp(verb, "ragged") == 0) ragged();
     else if (strcmp(verb, "wait") == 0) connect_timeout = strtod(word(), NULL);
     else if (strcmp(verb, "deadline") == 0) shmb_set_deadline(runner, strtod(word(), NULL));
-    else if (strcmp(verb, "discard") == 0) shmb_discard(runner);
-    else if (strcmp(verb, "interrupt") == 0) shmb_interrupt(runner);
     else if (strcmp(verb, "address") == 0) printf("%" PRIuPTR, (uintptr_t)find(word()));
     else if (strcmp(verb, "evaluate") == 0) result(shmb_evaluate_as(runner, (shmb_dtype)number()));
     else if (strcmp(verb, "send") == 0) send((shmb_dtype)number());

@@ -24,7 +24,7 @@ from shmbridge import (
     connect,
 )
 from shmbridge._episodes import stepping
-from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
@@ -185,18 +185,6 @@ def test_an_exception_in_the_compiler_reaches_the_trainer_with_its_text(name, wa
         assert truncated and not terminated
         assert "step failed: IndexError: no loop 7 in main" in info["error"]
         assert isinstance(compiler.result()[0], IndexError)
-
-
-def test_closing_in_any_order(name, walk):
-    with CompilerPool(name) as compilers:
-        env = CompilerEnv(compilers, timeout=BOUND)
-        compiler = walk(Corridor())
-        env.reset()
-    env.close()
-    env.close()
-    assert isinstance(compiler.result()[0], ClosedError)
-    with pytest.raises(ClosedError):
-        env.reset()
 
 
 class Blame(Tag):

@@ -467,26 +467,6 @@ def test_a_log_that_is_cut_anywhere_gives_what_was_whole(path: Path) -> None:
         assert len(found) == (cut >= LLVMS.index(b'{"observation":1}')) + (cut == len(LLVMS))
 
 
-def test_a_writer_that_is_killed_loses_at_most_the_last_record(path: Path, python: Any) -> None:
-    writer = python(
-        """
-        import itertools, sys
-        import numpy as np
-        from shmbridge.logs import LogWriter
-        log = LogWriter(sys.argv[1])
-        for i in itertools.count():
-            log.write({"x": np.full(1000, i)}, i)
-            print(i, flush=True)
-        """,
-        path,
-    )
-    for _ in range(20):
-        last = int(writer.line())
-    writer.kill()
-    writer.wait()
-    assert [int(r.advice["advice"]) for r in TrainingLog(path)][: last + 1] == list(range(last + 1))
-
-
 ARRAYS = st.sampled_from(NAMED_DTYPES).flatmap(
     lambda dtype: npst.arrays(
         dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
