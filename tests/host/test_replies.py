@@ -123,7 +123,7 @@ def test_a_request_that_is_held_and_forgotten_is_told_of_once_and_ends_with_its_
 
         held, call = [], in_thread(loop)
         for _ in range(2):
-            with connect(name, deadline=1.5) as runner, pytest.raises(DeadlineError):
+            with connect(name, deadline=2.5) as runner, pytest.raises(DeadlineError):
                 runner.evaluate({"feature": 1})
         host.close()
         call.result()

@@ -15,7 +15,8 @@ def steps_build(tmp_path_factory, build_environment):
     """The package, built to stop before a chosen store."""
     target = tmp_path_factory.mktemp("steps")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    options = ["-C", "cmake.define.SHMB_STEPS=ON", "-C", "cmake.build-type=None"]
+    options = ["--config-settings", "cmake.define.SHMB_STEPS=ON"]
+    options += ["--config-settings", "cmake.build-type=None"]
     environment = os.environ | build_environment
     words = [*pip, *options, "--target", target, ROOT]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
