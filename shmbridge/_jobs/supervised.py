@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import open_hosts, overview, segment
-from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, Report, kill_tagged, new_tag
+from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, kill_tagged, new_tag
+from shmbridge._jobs.supervisor import Report as Report
 from shmbridge._native import ffi
 from shmbridge.errors import NoHostError, ShmbridgeError, calling
 
