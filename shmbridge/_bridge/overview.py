@@ -59,40 +59,28 @@ def _inspect(fd: int, name: str, worker: int) -> BridgeInfo | None:
     channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
     if not lib.shmb_inspect(fd, info, channels):
         return None
+    values = _values(info[0], fd)
     lanes = tuple(_channel(fd, i, c) for i, c in enumerate(channels[0 : info.channels]))
-    here = _here(info.pid, fd)
-    session = ffi.string(info.session).decode()
-    return BridgeInfo(
-        name,
-        worker,
-        session,
-        info.alive,
-        info.pid,
-        here,
-        info.size,
-        info.request_bytes,
-        info.advice_bytes,
-        info.looping,
-        _ago(info.since) if here else 0,
-        lanes,
-    )
+    return BridgeInfo(name, worker, **{**values, "channels": lanes})
 
 
 def _channel(fd: int, index: int, found: Any) -> ChannelInfo:
     if not found.alive:
         return ChannelInfo(index, "free", 0, False, found.served, "", False, False, 0)
+    values = _values(found, fd)
+    del values["alive"]
+    state = "refused" if values.pop("poisoned") else "attached"
+    return ChannelInfo(index, state, **values)
+
+
+def _values(found: Any, fd: int) -> dict[str, Any]:
+    """What C says of a segment or a channel, by name, and whether it is here."""
+    values = {name: getattr(found, name) for name, _ in ffi.typeof(found).fields}
+    texts = {"session", "label"} & values.keys()
     here = _here(found.pid, fd)
-    return ChannelInfo(
-        index,
-        "refused" if found.poisoned else "attached",
-        found.pid,
-        here,
-        found.served,
-        os.fsdecode(ffi.string(found.label)),
-        found.waits,
-        found.connects,
-        _ago(found.since) if here else 0,
-    )
+    since = max(0, time.monotonic_ns() - found.since) / 1e9 if here and found.since else 0
+    values |= {name: os.fsdecode(ffi.string(values[name])) for name in texts}
+    return {**values, "here": here, "since": since}
 
 
 def _here(pid: int, fd: int) -> bool:
@@ -107,11 +95,6 @@ def _here(pid: int, fd: int) -> bool:
                 if os.path.samestat(os.stat(process / "fd" / each), segment):
                     return True
     return False
-
-
-def _ago(ns: int) -> float:
-    """Seconds since a time that another process wrote, which may be any number."""
-    return max(0, time.monotonic_ns() - ns) / 1e9 if ns else 0
 
 
 def bridge(name: str, worker: int = 0) -> BridgeInfo | None:

@@ -139,12 +139,6 @@ def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
         _unlink(path)
 
 
-def _info(fd: int) -> Any:
-    """A shmb_segment_info *; None where it is no segment of this version."""
-    info = ffi.new("shmb_segment_info *")
-    return info if lib.shmb_inspect(fd, info, ffi.NULL) else None
-
-
 def _remove_if_dead(path: Path) -> list[str]:
     """Removes a segment whose host is dead; returns its path, if so."""
     with opened(path) as fd:
@@ -185,23 +179,18 @@ def gc(name: str | None = None) -> list[str]:
 
 
 def _require_ours(path: Path) -> None:
-    """Says why a file that exists cannot be examined."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    if status.st_uid != os.geteuid():
+    """Says why a file that exists cannot be examined. Errors: NotPermittedError,
+    SystemCallError."""
+    owner = _owner(path)
+    if owner not in (None, os.geteuid()):
         raise NotPermittedError(
-            f"{path} belongs to user {status.st_uid}: only that user's shmbridge gc removes it"
+            f"{path} belongs to user {owner}, whose shmbridge gc removes it: choose another name"
         )
-    try:
-        with opened(path):
-            pass
-    except OSError as error:
-        raise SystemCallError(
-            f"{path} is yours, but whether its host lives cannot be seen (mode "
-            f"{status.st_mode & 0o7777:04o}: {error.strerror}): chmod 600 {path}, or remove it"
-        ) from error
+    with (
+        calling(f"{path} is yours, but cannot be opened: chmod 600 it, or remove it"),
+        opened(path),
+    ):
+        pass
 
 
 def _sweep(paths: Iterable[Path]) -> list[str]:
@@ -250,15 +239,16 @@ def refuse_living(name: str, worker: int | None = None) -> None:
 
 def _in_use(name: str, path: Path) -> str:
     """What to do about a live host of that name, whose segment is at that path."""
+    info = ffi.new("shmb_segment_info *")
     with opened(path) as fd:
-        info = None if fd is None else _info(fd)
-    if info and info.pid == os.getpid():
+        known = fd is not None and lib.shmb_inspect(fd, info, ffi.NULL)
+    if known and info.pid == os.getpid():
         return (
             f'an open host of this process is named "{name}" already: close() it first; or keep '
             "it, start a model with host.start(model), and assign another to the .model of what "
             "start returned"
         )
-    process = f" (process {info.pid})" if info and info.pid else ""
+    process = f" (process {info.pid})" if known and info.pid else ""
     return f'a live host{process} is named "{name}" already: close it, or choose another name'
 
 
@@ -266,14 +256,10 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
     """Makes the name available to a new host, which is alone or one of several workers: removes the
     segment of a dead one, or raises."""
     path = segment_path(name, worker=worker)
-    if _owner(path) not in (None, os.geteuid()):
-        raise NotPermittedError(f'"{name}" belongs to another user\'s host: choose another name')
-    try:
-        refuse_living(name, None if alone else worker)
-        if not _remove_if_dead(path):
-            time.sleep(0.001)  # someone else is at it
-    except OSError as error:
-        raise SystemCallError(f"{path} cannot be opened: remove it ({error})") from error
+    _require_ours(path)
+    refuse_living(name, None if alone else worker)
+    if not _remove_if_dead(path):
+        time.sleep(0.001)  # someone else is at it
 
 
 _REMEDIES = {

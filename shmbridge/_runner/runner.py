@@ -212,7 +212,7 @@ class Runner(_fastpath.Asker):
     def _copy(self, index: int) -> Any:
         """A field of the advice that _fastpath.evaluate leaves to us."""
         lib.shmb_advice_at(self._r, index, self._tensor)
-        return tensor.copy_value(self._tensor)
+        return tensor.copy_value(self._tensor, typed=self._exact)
 
     def set_deadline(self, seconds: float | None) -> None:
         """Sets the deadline of later evaluates.
@@ -290,10 +290,6 @@ class TypedRunner(Runner):
         """Ends the evaluate that another thread waits in, with InterruptedCallError. Not beside
         close."""
         lib.shmb_interrupt(self._r)
-
-    def _copy(self, index: int) -> Any:
-        lib.shmb_advice_at(self._r, index, self._tensor)
-        return tensor.copy_value(self._tensor, typed=True)
 
 
 def _signed_as(maker: Callable[P, Runner]) -> Callable[[Any], Callable[P, Runner]]:

@@ -203,17 +203,13 @@ def _inode(path: Path) -> int | None:
 
 def _make(path: Path) -> bool:
     """Makes a pipe; False when there is one already, which is left as it is."""
-    try:
-        os.mkfifo(path, 0o600)
-        return True
-    except FileExistsError:
-        try:
+    while True:
+        with calling(f"mkfifo {path}"), contextlib.suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+            return True
+        with contextlib.suppress(FileNotFoundError):  # a host that ended just now has removed it
             found = path.lstat()
-        except FileNotFoundError:  # a host that ended just now has removed it
-            return _make(path)
-    except OSError as error:
-        with calling(f"mkfifo {path}"):
-            raise error
+            break
     if not stat.S_ISFIFO(found.st_mode):
         raise InvalidError(f"{path} exists: expected no file, or a named pipe of a dead host")
     if found.st_uid != os.geteuid():

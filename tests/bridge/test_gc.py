@@ -85,7 +85,7 @@ def test_gc_of_a_name_says_whose_file_it_leaves_and_why(name, dead_host, python)
     with pytest.raises(NotPermittedError, match="belongs to user 65534"):
         segment.gc(name)
     shm_path(name).chmod(0o200)
-    assert "is yours, but" in (said := python(code, name, cwd="/").end()[1]) and "mode 0200" in said
+    assert "is yours, but" in (said := python(code, name, cwd="/").end()[1]) and "chmod 600" in said
     shm_path(name).unlink()
 
 
