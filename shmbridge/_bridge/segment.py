@@ -300,12 +300,6 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
         ) from error
 
 
-def _reserve(fd: int, plan: Any) -> None:
-    number = lib.shmb_plan_reserve(plan, fd, ffi.new("uint64_t *"))
-    if number:
-        raise OSError(number, os.strerror(number))
-
-
 def create_host(
     name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
 ) -> tuple[Any, int]:
@@ -337,7 +331,8 @@ def create_host(
     with undone_by(undo):
         with undone_by(lambda: os.close(fd)):
             with _call("posix_fallocate", place, needed, fd):
-                _reserve(fd, plan)
+                if number := lib.shmb_plan_reserve(plan, fd, bytes_needed):
+                    raise OSError(number, os.strerror(number))
             out = ffi.new("shmb_host **")
             status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
             if status:

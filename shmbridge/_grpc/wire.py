@@ -12,16 +12,10 @@ from shmbridge._native import lib
 from shmbridge.errors import (
     BY_STATUS,
     BusyError,
-    ClosedError,
-    CorruptError,
     DeadlineError,
-    HostGoneError,
-    IncompatibleError,
     InUseError,
     InvalidError,
-    ModelError,
     NoHostError,
-    NotPermittedError,
     ShmbridgeError,
     TooLargeError,
     UnsupportedError,
@@ -57,17 +51,17 @@ CODES = {  # how other people's clients learn of a failure
     lib.SHMB_HOST_GONE: grpc.StatusCode.UNAVAILABLE,
     lib.SHMB_NO_HOST: grpc.StatusCode.UNAVAILABLE,
 }
-ERRORS: dict[Any, type[ShmbridgeError]] = {  # what other people's servers say
-    grpc.StatusCode.UNAVAILABLE: HostGoneError,
-    grpc.StatusCode.CANCELLED: ClosedError,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: TooLargeError,
-    grpc.StatusCode.PERMISSION_DENIED: NotPermittedError,
-    grpc.StatusCode.UNAUTHENTICATED: NotPermittedError,
-    grpc.StatusCode.UNIMPLEMENTED: IncompatibleError,
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidError,
-    grpc.StatusCode.DATA_LOSS: CorruptError,
-    grpc.StatusCode.INTERNAL: CorruptError,
+STATUS_OF = {  # what other people's servers say
+    grpc.StatusCode.UNAVAILABLE: lib.SHMB_HOST_GONE,
+    grpc.StatusCode.CANCELLED: lib.SHMB_CLOSED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: lib.SHMB_TIMEOUT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: lib.SHMB_TOO_LARGE,
+    grpc.StatusCode.PERMISSION_DENIED: lib.SHMB_PERMISSION,
+    grpc.StatusCode.UNAUTHENTICATED: lib.SHMB_PERMISSION,
+    grpc.StatusCode.UNIMPLEMENTED: lib.SHMB_INCOMPATIBLE,
+    grpc.StatusCode.INVALID_ARGUMENT: lib.SHMB_INVALID,
+    grpc.StatusCode.DATA_LOSS: lib.SHMB_CORRUPT,
+    grpc.StatusCode.INTERNAL: lib.SHMB_CORRUPT,
 }
 
 
@@ -305,7 +299,7 @@ def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
     status, code, text = status_in(error.trailing_metadata()), error.code(), error.details() or ""
     if status:
         return BY_STATUS[status](text)
-    kind = ERRORS.get(code, ModelError)
+    kind = BY_STATUS[STATUS_OF.get(code, lib.SHMB_MODEL)]
     if kind is TooLargeError and "larger than" not in text:
         kind = BusyError
     if kind is TooLargeError:

@@ -90,7 +90,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         return f"<Batch of {len(self)}: {self.requests[0].signature}>"
 
     def _make(self, name: str) -> Any:
-        place, array = self._location(name), None
+        place, array = self.requests[0]._place(name), None
         if place.kind != lib.SHMB_TENSOR:
             return [request[name] for request in self.requests]
         if place.bytes >= IN_PLACE:
@@ -100,9 +100,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         self._arrays[name] = array
         return array
 
-    def _location(self, name: str) -> FieldLocation:
-        return self.requests[0]._place(name)
-
     def _gathered(self, place: FieldLocation) -> Array:
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
@@ -111,7 +108,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         return np.stack([request[place.name] for request in self.requests])
 
     def _strided(self, rows: list[Array]) -> Array | None:
-        if not in_place(self.requests):
+        if any(request._layout.copy for request in self.requests):  # none lies in its slot
             return None
         starts = [row.__array_interface__["data"][0] for row in rows]
         steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
@@ -173,11 +170,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
 def by_name(advice: Any) -> dict[str, Any]:
     """What a model returned, or a reply was given."""
     return dict(advice) if isinstance(advice, Mapping) else {"advice": advice}
-
-
-def in_place(requests: list[Request]) -> bool:
-    """Do their arrays lie in their slots?"""
-    return not any(request._layout.copy for request in requests)
 
 
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -24,8 +24,7 @@ import click
 
 from shmbridge._bridge import segment
 from shmbridge.cli import _processes
-from shmbridge.cli._processes import LOOK, reap
-from shmbridge.cli._signals import handle
+from shmbridge.cli._processes import LOOK, handle, reap
 from shmbridge.cli._text import ending
 from shmbridge.errors import calling
 

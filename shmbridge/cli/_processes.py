@@ -1,13 +1,15 @@
-"""The end of other processes."""
+"""How commands and other processes end."""
 
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from shmbridge.errors import calling
 
+ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # What each way to end a process gets: seconds for the question under way, since the compiler's
 # next one finds no host anyway; for everything else; for the kernel.
 SECONDS = 1.0, 3.0, 3.0
@@ -42,3 +44,17 @@ def reap(child: int, seconds: float = 0) -> int | None:
         time.sleep(look)
         look = min(2 * look, LOOK)
     return os.waitstatus_to_exitcode(ended[1])
+
+
+def handle(handler: Any) -> None:
+    """For all signals that may end the program: nothing may be left in /dev/shm."""
+    for number in ENDING:
+        signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def until_signal() -> Iterator[None]:
+    """Ctrl-C ends the block, and nothing interrupts what comes after it."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+    handle(signal.SIG_IGN)

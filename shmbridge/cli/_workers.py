@@ -21,8 +21,7 @@ from shmbridge._bridge import segment
 from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli import _processes
-from shmbridge.cli._processes import LOOK
-from shmbridge.cli._signals import ENDING, handle
+from shmbridge.cli._processes import ENDING, LOOK, handle
 from shmbridge.cli._text import ending
 from shmbridge.errors import calling
 

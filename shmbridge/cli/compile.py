@@ -14,7 +14,7 @@ import click
 
 from shmbridge._native import ffi, lib
 from shmbridge.cli._option_types import FILE, argument, option, takes
-from shmbridge.cli._signals import handle
+from shmbridge.cli._processes import handle
 from shmbridge.errors import printable
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from shmbridge import Host, _config, connect
 from shmbridge._values.tensor import Array
-from shmbridge.cli._signals import handle
+from shmbridge.cli._processes import handle
 from shmbridge.demo.model import advise
 from shmbridge.training.scores import text_size
 

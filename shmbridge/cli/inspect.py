@@ -85,7 +85,8 @@ def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
         last = f"; it last waited {channel.since:.1f} s ago" if channel.since else ""
         return f"it is computing, or will ask no more questions{last}"
     event = "a reply" if channel.waits else "the host to accept it"
-    waits = f"it is waiting for {event}{_since(channel.since)}"
+    since = f", for {channel.since:.1f} s" if channel.since else ""
+    waits = f"it is waiting for {event}{since}"
     if not bridge.alive:
         return f"{waits}: the host is dead"
     if _stopped(bridge):
@@ -93,10 +94,6 @@ def _waiting(bridge: BridgeInfo, channel: ChannelInfo) -> str:
     if not bridge.looping:
         return f"{waits}: the host's loop is not running"
     return f"{waits}: the host's model is computing"
-
-
-def _since(seconds: float) -> str:
-    return f", for {seconds:.1f} s" if seconds else ""
 
 
 def _process(who: BridgeInfo | ChannelInfo) -> str:

@@ -9,7 +9,7 @@ import click
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._option_types import FILE, given, room_options
-from shmbridge.cli._signals import until_signal
+from shmbridge.cli._processes import until_signal
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter
 

@@ -17,9 +17,9 @@ from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge._urls.plugins import split_place
 from shmbridge.cli._option_types import FILE, argument, option, takes
+from shmbridge.cli._processes import ENDING
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.policy import Policy, load_policy
-from shmbridge.cli._signals import ENDING
 from shmbridge.cli._text import one_line
 from shmbridge.errors import DeadlineError, InvalidError, ModelError, ShmbridgeError
 

@@ -30,7 +30,7 @@ from shmbridge.cli._option_types import (
     room_options,
     takes,
 )
-from shmbridge.cli._signals import handle, until_signal
+from shmbridge.cli._processes import handle, until_signal
 from shmbridge.cli._text import Lines
 from shmbridge.cli._workers import WorkerHost, become_worker
 from shmbridge.hosts.llvm import LlvmHost

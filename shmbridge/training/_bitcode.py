@@ -34,7 +34,8 @@ def compile_source(words: Sequence[str], source: Path, to: Path, folder: Path) -
     program, *step = _frontend([*words, "-c", str(source), "-o", "output"], folder)
     bitcode, command, made_from = (Path(f"{to}.{ending}") for ending in ("bc", "cmd", "d"))
     flags = b"\0".join(os.fsencode(word) for word in _kept(step))
-    if _same(command, flags) and _newer(bitcode, made_from, source):
+    known = command.is_file() and command.read_bytes() == flags
+    if known and _newer(bitcode, made_from, source):
         return
     to.parent.mkdir(parents=True, exist_ok=True)
     made = [word for word in step if word not in PRODUCTS]
@@ -66,10 +67,6 @@ def _kept(step: Sequence[str]) -> Iterator[str]:
             next(rest)
         elif not word.startswith("-W"):
             yield word
-
-
-def _same(file: Path, content: bytes) -> bool:
-    return file.is_file() and file.read_bytes() == content
 
 
 def _newer(made: Path, made_from: Path, source: Path) -> bool:

@@ -27,6 +27,9 @@ class Workers:
     next compiler may start early and wait with its first question, if open() allows it, the host
     has channels for both, and begin() does not select the module.
 
+    Other methods take the label that begin() returned; InvalidError: no environment has a compiler
+    of that label.
+
     Args:
         task: The task of the compilers.
         sampler: Selects their modules; seeds and names select from its corpus.
@@ -114,36 +117,18 @@ class Workers:
         self._asked(options)
 
     def ahead(self, label: str) -> bool:
-        """Whether this compiler has started early.
-
-        Args:
-            label: The compiler's label.
-        """
+        """Whether the compiler of any label has started early."""
         return any(worker.label == label for worker in self._ahead.values())
 
     def module(self, label: str) -> Module:
-        """The module of a compiler.
-
-        Args:
-            label: The compiler's label.
-
-        Raises:
-            InvalidError: No environment has a compiler of that label.
-        """
+        """The module of a compiler."""
         return self._worker(label).module
 
     def outcome(self, label: str, timeout: float | None = None) -> Outcome | None:
-        """How a compilation ended, with its scores.
+        """How a compilation ended, with its scores; None if it still runs.
 
         Args:
-            label: The compiler's label.
             timeout: Seconds to wait. None: until it ends, within the task's limits.
-
-        Returns:
-            The outcome, or None if it still runs.
-
-        Raises:
-            InvalidError: No environment has a compiler of that label.
         """
         worker = self._worker(label)
         outcome = worker.outcome(timeout)
@@ -155,11 +140,7 @@ class Workers:
     def reward(self, label: str) -> float:
         """The reward of a compilation that ended and did not fail; 0 if the task has no scores.
 
-        Args:
-            label: The compiler's label.
-
         Raises:
-            InvalidError: No environment has a compiler of that label.
             Exception: There is no baseline, or an exception of the reward.
         """
         worker = self._worker(label)
@@ -168,11 +149,7 @@ class Workers:
         return worker.reward
 
     def end(self, label: str) -> None:
-        """Kills a compiler and all its processes. Does nothing if it has ended or is unknown.
-
-        Args:
-            label: The compiler's label.
-        """
+        """Kills a compiler and all its processes. Does nothing if it has ended or is unknown."""
         worker = self._labels.pop(label, None)
         if worker is not None:
             outcome = worker.outcome(0)

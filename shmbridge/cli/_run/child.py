@@ -10,8 +10,7 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from shmbridge.cli._processes import reap
-from shmbridge.cli._signals import handle
+from shmbridge.cli._processes import handle, reap
 from shmbridge.cli._text import ending, one_line
 from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError
 
