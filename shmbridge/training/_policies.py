@@ -14,21 +14,11 @@ import numpy as np
 from shmbridge import Batch
 from shmbridge.errors import InvalidError
 from shmbridge.training._corpus import Corpus, Module
-from shmbridge.training._progress import Progress
-from shmbridge.training._task import Reward, Task, relative_reduction
+from shmbridge.training._task import Task
 from shmbridge.training._trajectories import Policy, candidate_rewards
 
 
-def evaluate(
-    model: Any,
-    task: Task,
-    modules: Sequence[Module],
-    *,
-    num_workers: int | None = None,
-    reward: Reward = relative_reduction,
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, float]:
+def evaluate(model: Any, task: Task, modules: Sequence[Module], **options: Any) -> dict[str, float]:
     """Compiles each module once with a trained model, for example those of a test set::
 
         model = PPO.load("ppo.zip")
@@ -48,7 +38,8 @@ def evaluate(
               [rows, ...] by feature, on the module's device, and returns a tensor [rows, ...], or a
               dict of these by name. It is in evaluation mode meanwhile.
         modules: The modules to compile: at least one, and their names differ.
-        task, num_workers, reward, progress, options: As in `collect`.
+        task: As in `collect`.
+        options: num_workers, reward, progress and the host's options, as in `collect`.
 
     Returns:
         Each module's reward, by its name. NaN as in `Episode.reward`.
@@ -60,16 +51,7 @@ def evaluate(
     """
     modules = Corpus(modules)
     with policy_of(model) as policy:
-        rewards = candidate_rewards(
-            lambda batch, _rows: policy(batch),
-            1,
-            task,
-            modules,
-            num_workers=num_workers,
-            reward=reward,
-            progress=progress,
-            **options,
-        )
+        rewards = candidate_rewards(lambda batch, _rows: policy(batch), 1, task, modules, **options)
     names = [module.name for module in modules]
     return dict(zip(names, rewards[0].tolist(), strict=True))
 

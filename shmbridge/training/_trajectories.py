@@ -11,9 +11,9 @@ import itertools
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -109,9 +109,10 @@ def collect(
     def answer(batch: Batch, _rows: Array) -> Any:
         return policy(batch)
 
-    with Collection(answer, task, num_workers, reward, options, progress, keep=True) as collection:
-        for _, recorded in collection.run((module, 0) for module in modules):
-            yield from recorded.episodes()
+    collection = Collection(answer, task, num_workers, reward, progress, keep=True, **options)
+    with closing(collection.run((module, 0) for module in modules)) as ended:
+        for _, compiled in ended:
+            yield from compiled.episodes()
 
 
 def candidate_rewards(
@@ -119,10 +120,6 @@ def candidate_rewards(
     candidates: int,
     task: Task,
     modules: Sequence[Module],
-    *,
-    num_workers: int | None = None,
-    reward: Reward = relative_reduction,
-    progress: Progress | None = None,
     **options: Any,
 ) -> npt.NDArray[np.float64]:
     """Compiles each module with each of several candidates for a policy's weights, all served by
@@ -140,7 +137,8 @@ def candidate_rewards(
             Returns advice, a row for each request.
         candidates: The number of candidates.
         modules: The modules to compile.
-        task, num_workers, reward, progress, options: As in `collect`.
+        task: As in `collect`.
+        options: num_workers, reward, progress and the host's options, as in `collect`.
 
     Returns:
         The rewards, float64[candidates, len(modules)]. NaN as in `Episode.reward`.
@@ -151,11 +149,11 @@ def candidate_rewards(
     """
     rewards = np.full((candidates, len(modules)), np.nan)
     jobs = list(itertools.product(range(len(modules)), range(candidates)))  # a module's in a row
-    with Collection(policy, task, num_workers, reward, options, progress) as collection:
-        ended = collection.run((modules[column], row) for column, row in jobs)
-        for number, recorded in ended:
+    collection = Collection(policy, task, **options)
+    with closing(collection.run((modules[column], row) for column, row in jobs)) as ended:
+        for number, compiled in ended:
             column, row = jobs[number]
-            rewards[row, column] = recorded.reward
+            rewards[row, column] = compiled.reward
     return rewards
 
 
@@ -183,87 +181,80 @@ class _Compiled:
 
 class Collection:
     """A host, its policy in a thread, and the threads that wait for compilers. keep: the steps of
-    each compilation. Without a reward, nothing is compared with baselines."""
+    each compilation. The other arguments: as `collect`'s."""
 
     def __init__(
         self,
         policy: Callable[[Batch, Array], Any],
         task: Task,
-        num_workers: int | None,
-        reward: Reward | None = None,
-        options: Mapping[str, Any] = {},
+        num_workers: int | None = None,
+        reward: Reward = relative_reduction,
         progress: Progress | None = None,
         keep: bool = False,
+        **options: Any,
     ) -> None:
         self._workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
         if self._workers < 1:
             raise InvalidError(f"num_workers={num_workers}: expected 1 or more")
         warn_of_threads(self._workers)
-        self._policy, self._reward, self._keep = policy, reward, keep
-        self._scored = bool(task.scores)
-        self._progress = progress
+        self._policy, self._reward, self._keep, self._options = policy, reward, keep, options
+        self._task, self._progress = task, progress
         self._error: BaseException | None = None  # the policy's
         self._by_label: dict[str, _Compiled] = {}
         self._compilations = Compilations(task)
         self._lock = threading.Lock()
-        questions = self._workers * task.channels
-        name = f"collect-{os.getpid()}-{secrets.token_hex(4)}"
-        with ExitStack() as stack:
-            self._pool = stack.enter_context(ThreadPoolExecutor(self._workers, "compilations"))
-            # Twice: a compiler may come before the one whose place it takes has left.
-            channels = {"channels": min(MAX_CHANNELS, 2 * questions)}
-            self._host = stack.enter_context(Host(name, **{**channels, **options}))
-            stack.enter_context(self._host.start(self._answer, max_batch=max(2, questions)))
-            stack.callback(self._compilations.end)
-            self._stack = stack.pop_all()
 
-    def __enter__(self) -> Collection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def run(self, jobs: Iterable[tuple[Module, int]]) -> Iterator[tuple[int, _Compiled]]:
+    def run(
+        self, jobs: Iterable[tuple[Module, int]]
+    ) -> Generator[tuple[int, _Compiled], None, None]:
         """The number of each job, and its compilation, when that has ended."""
-        left = enumerate(jobs)
-        waiting: dict[Future[_Compiled], int] = {}
-        while True:
-            for number, (module, row) in itertools.islice(left, 2 * self._workers - len(waiting)):
-                waiting[self._pool.submit(self._compile, number, module, row)] = number
-            if not waiting:
-                return
-            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
-                number = waiting.pop(done)
-                compiled = done.result()
-                if self._error is not None:
-                    raise self._error
-                if self._progress is not None:
-                    self._progress.add(compiled.reward, compiled.outcome.kind)
-                yield number, compiled
+        left, waiting = enumerate(jobs), dict[Future[_Compiled], int]()
+        questions = self._workers * self._task.channels
+        # Twice: a compiler may come before the one whose place it takes has left.
+        options = {"channels": min(MAX_CHANNELS, 2 * questions), **self._options}
+        with (
+            ThreadPoolExecutor(self._workers, "compilations") as pool,
+            Host(f"collect-{os.getpid()}-{secrets.token_hex(4)}", **options) as host,
+            host.start(self._answer, max_batch=max(2, questions)),
+            ExitStack() as stack,
+        ):
+            stack.callback(self._compilations.end)
+            while True:
+                for number, job in itertools.islice(left, 2 * self._workers - len(waiting)):
+                    waiting[pool.submit(self._compile, number, *job, host.url)] = number
+                if not waiting:
+                    return
+                for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    number, compiled = waiting.pop(done), done.result()
+                    if self._error is not None:
+                        raise self._error
+                    if self._progress is not None:
+                        self._progress.add(compiled.reward, compiled.outcome.kind)
+                    yield number, compiled
 
     # ---- In the pool's threads ----
 
-    def _compile(self, number: int, module: Module, row: int) -> _Compiled:
+    def _compile(self, number: int, module: Module, row: int, url: str) -> _Compiled:
         compiled, label = _Compiled(module, row), label_of(module, number)
         with self._lock:
             self._by_label[label] = compiled
         try:
-            compiled.outcome = self._compilations.run(module, self._host.url, label)
-            if self._reward and compiled.outcome.ok and not compiled.outcome.defaulted:
-                self._score(compiled, self._reward)
+            compiled.outcome = self._compilations.run(module, url, label)
+            if compiled.outcome.ok and not compiled.outcome.defaulted:
+                self._score(compiled)
         finally:
             with self._lock:
                 del self._by_label[label]
         return compiled
 
-    def _score(self, compiled: _Compiled, reward: Reward) -> None:
+    def _score(self, compiled: _Compiled) -> None:
         try:
-            baseline = self._compilations.baseline(compiled.module) if self._scored else {}
+            baseline = self._compilations.baseline(compiled.module) if self._task.scores else {}
         except (ShmbridgeError, OSError) as error:
             why = f"{compiled.outcome.stderr}\n{error}".lstrip()
             compiled.outcome = replace(compiled.outcome, kind=OutcomeKind.NO_SCORE, stderr=why)
             return
-        compiled.reward = float(reward(compiled.outcome, baseline))
+        compiled.reward = float(self._reward(compiled.outcome, baseline))
 
     # ---- In the host's thread ----
 
