@@ -184,7 +184,8 @@ def _require_ours(path: Path) -> None:
     owner = _owner(path)
     if owner not in (None, os.geteuid()):
         raise NotPermittedError(
-            f"{path} belongs to user {owner}, whose shmbridge gc removes it: choose another name"
+            f"{path} belongs to user {owner}, another user, whose shmbridge gc removes it: choose "
+            "another name"
         )
     with (
         calling(f"{path} is yours, but cannot be opened: chmod 600 it, or remove it"),
