@@ -202,6 +202,56 @@ def test_thinlto_asks_in_the_linker(plugin, compiled, tmp_path):
     assert "mix" in asked
 
 
+ROUND_TRIP = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "zstd.h"
+static char from[1 << 20], packed[1 << 21], back[1 << 20];
+int main(void) {
+    unsigned x = 1;
+    for (size_t i = 0; i < sizeof from; i++)
+        x = x * 69069 + 1, from[i] = "shmbridge"[(x >> 24) % 9];
+    for (int level = -5; level <= 22; level++) {
+        size_t n = ZSTD_compress(packed, sizeof packed, from, sizeof from, level);
+        unsigned long hash = 5381;
+        for (size_t i = 0; i < n; i++) hash = hash * 33 + (unsigned char)packed[i];
+        if (ZSTD_decompress(back, sizeof back, packed, n) != sizeof from) return 1;
+        if (memcmp(from, back, sizeof from)) return 2;
+        printf("%d %zu %lu\\n", level, n, hash);
+    }
+}
+"""
+
+
+@pytest.fixture
+def built(plugin, examples, tmp_path, request):
+    """built(package, sources, model): the sdist's folder; plain clang's program; the model's."""
+    if not request.config.getoption("--long"):
+        pytest.skip("takes minutes: --long")
+    sys.path.insert(0, str(examples))
+    try:
+        import shared
+    finally:
+        sys.path.pop(0)
+
+    def build(package, sources, model, *flags):
+        folder, made = shared.fetch(package, tmp_path), []
+        for loads in ([], [f"-fpass-plugin={plugin}", *VERIFY]):
+            made.append(tmp_path / f"program{len(loads)}")
+            words = ["clang-22", "-O2", "-w", *loads, *flags, "-I", folder / "zstd"]
+            files = [folder / each if isinstance(each, str) else each for each in sources]
+            with Host(f"built-{os.getpid()}") as host, host.start(model):
+                env = {**os.environ, "SHMBRIDGE_URL": host.url}
+                done = subprocess.run(
+                    [*words, *files, "-o", made[-1], "-lm"], env=env, capture_output=True, text=True
+                )
+            assert done.returncode == 0 and not done.stderr, done.stderr
+        return folder, *made
+
+    return build
+
+
 def learnt_policy():
     sys.path.insert(0, str(DONE["folder"]))
     try:
@@ -209,6 +259,32 @@ def learnt_policy():
     finally:
         sys.path.pop(0)
     return learnt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("random_answers", [False, True])
+def test_lua_passes_its_own_tests(built, random_answers):
+    model = choose(7) if random_answers else learnt_policy()
+    lua = "third-party/lua54/onelua.c"
+    folder, _, program = built("lupa==2.8", [lua], model, "-DLUA_USE_POSIX")
+    tests = folder / "third-party/lua54/testes"
+    words = [program, "-e", "_U=true", "all.lua"]
+    done = subprocess.run(words, cwd=tests, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "final OK !!!" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("random_answers", [False, True])
+def test_zstd_writes_the_same_bytes_and_reads_them_back(built, tmp_path, random_answers):
+    model = choose(8) if random_answers else learnt_policy()
+    (tmp_path / "main.c").write_text(ROUND_TRIP)
+    sources = ["zstd/zstd.c", tmp_path / "main.c"]
+    said = []
+    for program in built("zstandard==0.25.0", sources, model)[1:]:
+        done = subprocess.run([program], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0
+        said.append(done.stdout)
+    assert said[0] == said[1] and said[0].count("\n") == 28
 
 
 def test_a_model_sees_the_range_its_neighbours_and_embeddings(plugin, compiled, tmp_path):
