@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shmbridge import ShmbridgeError, _fastpath, connect
+from shmbridge import DeadlineError, ShmbridgeError, _fastpath, connect
+from shmbridge._episodes.episode import LEFT
 from shmbridge._episodes.pool import Channels
 from shmbridge.envs import CompilerEnv, CompilerPool, CompilerVectorEnv
 from shmbridge.rl import Agent, Environment, drive
@@ -268,3 +269,27 @@ def test_environments_of_one_host_do_not_take_each_others_requests(name, in_thre
         assert one[2] and many[2].all()
         for each in asking:
             each.result()
+
+
+def test_a_compiler_on_a_dead_ones_channel_ends_that_ones_episode_and_keeps_its_own(
+    name, in_thread
+):
+    def compilers():
+        for asked in [0], [1, 2]:
+            with connect(name, connect_timeout=BOUND) as runner:
+                for x in asked:
+                    runner.evaluate({"x": np.float32(x)})
+
+    with CompilerPool(name) as pool:
+        first, second, third = (CompilerEnv(pool, timeout=limit) for limit in (BOUND, BOUND, 0.5))
+        asking = in_thread(compilers)
+        first.reset()
+        first.send(0)
+        assert second.reset()[0]["x"] == 1
+        assert first.receive()[4]["error"] == LEFT
+        second.send(0)
+        with pytest.raises(DeadlineError):  # it receives what is the second's
+            third.reset()
+        assert second.receive()[0]["x"] == 2
+        second.step(0)
+        asking.result()

@@ -187,11 +187,6 @@ static void drain(pid_t child, const struct streams *s) {
     }
 }
 
-static void close_end(struct held *h, int end) {
-    if (h->pipe[end] >= 0) close(h->pipe[end]);
-    h->pipe[end] = -1;
-}
-
 /* Signals go to the child until it is reaped and its id may be another's. */
 static int wait_for(pid_t child, const sigset_t *forwarded) {
     sigset_t old;
@@ -219,8 +214,8 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
     forward_signals(handlers);
     sigprocmask(SIG_SETMASK, &old, NULL);
     for (int end = 1; held && end >= 0; end--) {
-        close_end(&s->out, end);
-        close_end(&s->err, end);
+        close(s->out.pipe[end]); /* or -1: neither is used again */
+        close(s->err.pipe[end]);
         if (end && child > 0) drain(child, s);
     }
     if (child > 0) status = wait_for(child, &forwarded);
