@@ -123,7 +123,7 @@ def _create(path: Path) -> int:
 def _is_file(path: Path, inode: int) -> bool:
     try:
         return path.lstat().st_ino == inode
-    except FileNotFoundError:
+    except OSError:  # perhaps of its directory
         return False
 
 

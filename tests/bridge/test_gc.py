@@ -1,6 +1,7 @@
 """ls and gc: what dead hosts left is found and removed, what lives stays."""
 
 import os
+import shutil
 import threading
 import time
 
@@ -120,13 +121,18 @@ def test_gc_removes_what_has_a_name_like_ours_but_no_host(name):
     strange.unlink()
 
 
+@pytest.mark.parametrize("gone", ["file", "directory"])
 def test_a_host_whose_name_was_removed_says_so_and_ends_when_no_runner_is_left(
-    name, serve, in_thread, caplog
+    gone, name, in_thread, caplog, tmp_path
 ):
-    with Host(name) as host:
+    place = tmp_path / "bridges"
+    place.mkdir(0o700)
+    with Host(f"{place}/{name}") as host:
         loop = in_thread(host.serve, lambda request: 1)
-        with connect(name) as runner:
-            shm_path(name).unlink()
+        with connect(host.url) as runner:
+            shutil.rmtree(place)
+            if gone == "directory":
+                place.write_text("a file")
             time.sleep(0.3)
             assert runner.evaluate({}) == 1
         loop.join(30)
