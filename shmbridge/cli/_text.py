@@ -29,8 +29,10 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The lines of a record."""
-        if self._verbose:
-            text = super().format(record)
-        else:
-            text = record.getMessage() + (" (-v shows where)" if record.exc_info else "")
-        return "\n".join(map(printable, text.split("\n")))
+        text = printable(record.getMessage())
+        if not record.exc_info:
+            return text
+        if not self._verbose:
+            return f"{text} (-v shows where)"
+        where = self.formatException(record.exc_info)
+        return "\n".join([text, *map(printable, where.split("\n"))])

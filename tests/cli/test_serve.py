@@ -53,8 +53,8 @@ def test_serve_shows_a_traceback_when_it_is_verbose(serve, name):
 def test_serve_escapes_control_characters_of_a_compiler(serve, name, verbose):
     serving = serve(name, "--python", "models:repeats", *verbose)
     with pytest.raises(shmbridge.ModelError):
-        evaluate(name, x="\x1b[31mred\x9b0m")
-    assert r"ValueError: \x1b[31mred\x9b0m" in serving.end()
+        evaluate(name, x="\x1b[31mred\x9b0m\nno more")
+    assert r"ValueError: \x1b[31mred\x9b0m\nno more" in serving.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
