@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pure_python import api
 from support.processes import run_with_shm
 from support.stock import SHMBRIDGE
 
@@ -40,7 +41,9 @@ def said(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["url", "variable", "both"])
-def test_hosts_and_runners_meet_in_a_directory(by, name, place, monkeypatch, c_runner, shm_files):
+def test_hosts_and_runners_meet_in_a_directory(
+    by, name, place, monkeypatch, c_runner, shm_files, in_thread
+):
     url = name if by == "variable" else f"shm://{name}?dir={place}/"
     if by != "url":
         monkeypatch.setenv("SHMBRIDGE_DIR", str(place if by == "variable" else "/elsewhere"))
@@ -49,17 +52,25 @@ def test_hosts_and_runners_meet_in_a_directory(by, name, place, monkeypatch, c_r
         assert [path.name for path in place.iterdir()] == [f"shmb.{name}"] and not shm_files()
         assert place.joinpath(f"shmb.{name}").stat().st_mode & 0o777 == 0o600
         for one in (url, host.url):
-            with connect(one) as runner:
-                assert runner.evaluate({"x": 1}) == 7
+            for open_runner in connect, api.connect:
+                with open_runner(one) as runner:
+                    assert runner.evaluate({"x": 1}) == 7
             c_runner(one).do("close")
         if by == "url":
             with pytest.raises(NoHostError):
                 connect(name)
+    with api.Host(url) as host:
+        in_thread(host.serve, lambda request: 8)
+        with connect(url) as runner:
+            assert runner.evaluate({"x": 1}) == 8
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
 def test_a_directory_that_others_can_write_to_is_refused_by_both_sides(mode, name, place, said):
     place.chmod(mode)
+    for opened in (api.Host, api.connect):
+        with pytest.raises(NotPermittedError):
+            opened(f"shm://{name}?dir={place}")
     for opened in (Host, connect):
         with pytest.raises(NotPermittedError, match=f"{place} belongs to user .* nobody else"):
             opened(f"shm://{name}?dir={place}")

@@ -27,9 +27,8 @@ def to_fields(values):
 
 class connect:
     def __init__(self, url, connect_timeout=0.5, deadline=None):
-        name = url.removeprefix("shm://").partition("?")[0]
         with raising():
-            self.runner = runner.Runner(name, connect_timeout)
+            self.runner = runner.Runner(url, connect_timeout)
         self.seconds = deadline
 
     def set_deadline(self, seconds):
@@ -84,7 +83,7 @@ class Host(host.Host):
         self.lock, self.closed = threading.RLock(), False
         body = up(request_bytes, 64), up(advice_bytes, 64)
         with raising():
-            super().__init__(url.removeprefix("shm://"), channels, slots, (1 << 16,) * 2, body)
+            super().__init__(url, channels, slots, (1 << 16,) * 2, body)
 
     def __iter__(self):
         while True:

@@ -105,7 +105,7 @@ class Host:
     """A bridge of `channels`. The sizes of a slot are those of requests and of replies."""
 
     def __init__(self, name, channels=1, slots=4, meta=(1024, 1024), body=(4096, 4096)):
-        self.path, self.checked = sweep.SHM / f"shmb.{name}", 0.0
+        self.path, self.checked = s.path_of(name), 0.0
         while not self._create(channels, slots, meta, body):
             pass
         try:
@@ -117,7 +117,7 @@ class Host:
     def _create(self, *sizes):
         """Step 1. Whether the file still has its name when it is locked."""
         session = os.urandom(16)
-        self.temporary = sweep.SHM / f"{self.path.name}~{session.hex()}"
+        self.temporary = self.path.with_name(f"{self.path.name}~{session.hex()}")
         file = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         s.lock(file, s.HOST_LOCK)
         if not os.fstat(file).st_nlink:
@@ -137,7 +137,7 @@ class Host:
             with contextlib.suppress(FileExistsError):
                 os.link(self.temporary, self.path)
                 self.temporary.unlink()
-                for left in sweep.SHM.glob(f"{self.path.name}~*"):
+                for left in self.path.parent.glob(f"{self.path.name}~*"):
                     with contextlib.suppress(OSError):
                         sweep.remove_if_dead(left)
                 return

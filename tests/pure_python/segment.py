@@ -8,10 +8,10 @@ import platform
 import struct
 import threading
 from mmap import mmap
+from pathlib import Path
 
 from .errors import Error, Status
 
-SHM = "/dev/shm/"
 VERSION = 3
 HOST_LOCK, LOOP_LOCK, SWEEP_LOCK = 0, 257, 258
 H_SEMAPHORE, H_ASLEEP, H_CLOSED, H_DEADLINE = 128, 256, 260, 272  # words of the host
@@ -165,10 +165,23 @@ class Segment:
         os.close(self.file)
 
 
+def path_of(url):
+    """The file of NAME, shm://NAME?dir=/DIR or /DIR/NAME: "Files and locks"."""
+    where, _, options = url.removeprefix("shm://").partition("?")
+    directory, _, name = where.rpartition("/")
+    given = dict(option.split("=", 1) for option in options.split("&") if option)
+    place = directory or given.get("dir") or os.environ.get("SHMBRIDGE_DIR") or "/dev/shm"
+    if place != "/dev/shm" and os.path.isdir(place):
+        stat = os.stat(place)
+        if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+            raise Error(Status.PERMISSION, f"others can write to {place}")
+    return Path(place, f"shmb.{name}")
+
+
 def attach(name):
     """Step 5."""
     try:
-        file = os.open(f"{SHM}shmb.{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(path_of(name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         raise Error(Status.NO_HOST, f"no segment is called {name}") from None
     except OSError as error:

@@ -3,11 +3,8 @@
 import contextlib
 import os
 import time
-from pathlib import Path
 
 from . import segment as s
-
-SHM = Path(s.SHM)
 
 
 def host_lives(file):
