@@ -40,11 +40,17 @@ static bool is_one_of(const char *const *list, const char *word) {
 
 static bool is_source(const char *word) {
     static const char *const endings[] = {
-        "C",     "CC",  "CPP", "CXX",  "bc", "c",   "c++", "c++m", "cc",  "ccm",  "cl",
-        "clcpp", "cp",  "cpp", "cppm", "cu", "cui", "cxx", "cxxm", "hip", "hipi", "i",
-        "ii",    "ixx", "ll",  "m",    "mi", "mii", "mm",  "M",    "rs",  NULL};
+        "C",   "C++",   "CC",  "CPP", "CXX",  "bc", "c",   "c++", "c++m", "cc",  "ccm",  "cl",
+        "clc", "clcpp", "cp",  "cpp", "cppm", "cu", "cui", "cxx", "cxxm", "hip", "hipi", "hlsl",
+        "i",   "ii",    "iim", "ixx", "ll",   "m",  "mi",  "mii", "mm",   "M",   "rs",   NULL};
     const char *dot = strrchr(shmb_file_name(word), '.');
     return dot && *word != '-' && is_one_of(endings, dot + 1);
+}
+
+/* One whose ending says nothing: behind -c, or behind -x and a language. */
+static bool stands_as_source(const char *earlier, const char *before, const char *word) {
+    bool named = strcmp(earlier, "-x") == 0 && !strchr(before, '.'); /* a linker's -x is another */
+    return !strchr("-@", *word) && (named || strcmp(before, "-c") == 0);
 }
 
 /* Is the word behind this one its value, and no input? */
@@ -56,15 +62,16 @@ static bool takes_value(const char *word) {
 }
 
 const char *shmb_compiler_source(char *const *words, bool or_output) {
-    const char *source = "", *output = "", *before = "", *main = "";
+    const char *source = "", *output = "", *before = "", *earlier = "", *main = "";
     int sources = 0;
-    for (; *words; before = *words++) {
+    for (; *words; earlier = before, before = *words++) {
         const char *word = *words;
         if (strcmp(before, "-main-file-name") == 0) main = strcmp(word, "-") ? word : "";
         else if (strcmp(before, "-o") == 0) output = word;
         else if (strncmp(word, "-o", 2) == 0 && word[2]) output = word + 2 + (word[2] == '=');
         else if (!takes_value(before) &&
-                 (*main ? strcmp(shmb_file_name(word), main) == 0 : is_source(word))) {
+                 (*main ? strcmp(shmb_file_name(word), main) == 0
+                        : is_source(word) || stands_as_source(earlier, before, word))) {
             source = word;
             sources++;
         }
