@@ -1,6 +1,6 @@
 /* What a compiler starts has the library and its variables if its words name the channel, or a
  * response file; all else starts as if there were none, however it is started. */
-#include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -11,12 +11,13 @@ extern char **environ;
 #define ASKED "A=" PREFIX ".inline.in"
 #define OTHER "LD_PRELOAD=other.so"
 
-static char *words[] = {"env", NULL, NULL};
+static char self[PATH_MAX], *name; /* of this program, which prints its environment */
+static char *words[] = {self, NULL, NULL};
 
-static void by_execve(void) { execve("/usr/bin/env", words, environ); }
-static void by_execv(void) { execv("/usr/bin/env", words); }
-static void by_execvp(void) { execvp("env", words); }
-static void by_execvpe(void) { execvpe("env", words, environ); }
+static void by_execve(void) { execve(self, words, environ); }
+static void by_execv(void) { execv(self, words); }
+static void by_execvp(void) { execvp(name, words); }
+static void by_execvpe(void) { execvpe(name, words, environ); }
 
 static void end_as(pid_t pid) {
     int status;
@@ -26,13 +27,13 @@ static void end_as(pid_t pid) {
 
 static void by_posix_spawn(void) {
     pid_t pid;
-    CHECK(posix_spawn(&pid, "/usr/bin/env", NULL, NULL, words, environ) == 0);
+    CHECK(posix_spawn(&pid, self, NULL, NULL, words, environ) == 0);
     end_as(pid);
 }
 
 static void by_posix_spawnp(void) {
     pid_t pid;
-    CHECK(posix_spawnp(&pid, "env", NULL, NULL, words, environ) == 0);
+    CHECK(posix_spawnp(&pid, name, NULL, NULL, words, environ) == 0);
     end_as(pid);
 }
 
@@ -63,8 +64,13 @@ static const char *started(void (*way)(void), char *word) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
+    for (char **one = environ; argc > 1 && *one; one++) puts(*one);
+    if (argc > 1) return 0;
     llvm_environment(argv);
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    *(name = strrchr(self, '/')) = 0;
+    setenv("PATH", self, 1);
+    *name++ = '/';
     setenv("LD_PRELOAD", "other.so:/a/libshmbridge-preload.so /b/libshmbridge-preload.so", 1);
     setenv("SHMBRIDGE_URL", "mine", 1);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
