@@ -3,9 +3,11 @@
  * policy gives no advice. All else is Python's: shmbridge-python, beside this program.
  * shmbridge/cli/run.py says what a run is. */
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <regex.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -216,6 +218,31 @@ static int do_without(const struct run *r, const char *why) {
 
 static void give_up(void) { exit(do_without(&the_run, strerror(errno))); }
 
+/* Python may end before it says that it has begun: the environment may be made for another one, or
+ * a package may be broken. */
+static int run_in_python(const struct run *r, const char *folder, char **words) {
+    int begun[2];
+    char byte, *python = text("%s/" PYTHON, folder);
+    if (!r->command || !*r->command || r->strict || access(python, X_OK) ||
+        pipe2(begun, O_NONBLOCK))
+        return do_without(r, become_python(folder, words));
+    size_t n = 0;
+    while (words[n]) n++;
+    char **all = calloc(n + 3, sizeof *all);
+    if (!all) give_up();
+    all[0] = python;
+    all[1] = "--begun";
+    all[2] = text("%d", begun[1]);
+    memcpy(all + 3, words + 1, n * sizeof *all);
+    fcntl(begun[0], F_SETFD, FD_CLOEXEC);
+    unsetenv("PYTHONINSPECT"); /* at its end it would read from the terminal */
+    int status = shmb_child_run(all, environ, &(struct streams){0}, false);
+    if (status < 0) give_up();
+    if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) return shmb_end_as(status);
+    return do_without(r, "Python cannot start: expected $PYTHONHOME, $PYTHONPATH and their like "
+                         "to be unset or for the Python of shmbridge");
+}
+
 /* Removes the file that -o names. Python also finds the names that clang chooses. */
 static void remove_output(char **command) {
     struct stat file;
@@ -241,10 +268,19 @@ static int refuse(const struct run *r, const char *folder, char **words, long lo
     return 1;
 }
 
+/* A stream that is closed must not become a file of ours, and children are waited for. */
+static void use_usual_streams_and_signals(void) {
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) continue;
+    if (fd >= 0) close(fd);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
     struct run *r = &the_run;
     (void)argc;
+    use_usual_streams_and_signals();
     /* without /proc, too */
     if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
@@ -253,7 +289,7 @@ int main(int argc, char **argv) {
     /* Python keeps a cache in front from storing what was compiled without the policy. */
     bool plainly = !asks && !r->strict && !shmb_build_cache() && *r->command &&
                    shmb_program_find(*r->command, r->program);
-    if (!ours && !plainly) return do_without(r, become_python(self, argv));
+    if (!ours && !plainly) return run_in_python(r, self, argv);
     int report = shmb_unnamed_file();
     if (report < 0) give_up();
     shmb_run run = {.policy = r->policy,

@@ -57,6 +57,26 @@ def test_descriptors_that_were_inherited_stay_open(start, compiler):
         os.close(write)
 
 
+@everywhere
+def test_what_python_ignores_is_not_ignored_by_the_compiler(start, compiler):
+    command = ["grep", "SigIgn", "/proc/self/status"]
+    plain = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert ended(start(compiler(" ".join(command)))) == (0, plain.stdout, "")
+
+
+@everywhere
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]], ids=str)
+def test_closed_streams_and_ignored_children_change_nothing(closed, words, compiler, tmp_path):
+    def begin():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        for fd in closed:
+            os.close(fd)
+
+    run = words(compiler("echo made > made; exit 3"))
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, timeout=60, preexec_fn=begin)
+    assert (done.returncode, done.stderr, (tmp_path / "made").exists()) == (3, b"", True)
+
+
 @preload
 def test_what_the_policy_prints_goes_to_stderr(start, compiler):
     policy = """

@@ -149,6 +149,25 @@ def test_command_without_python_finds_the_compiler_behind_every_option(option, c
     assert done.returncode == (1 if refused else 4), done.stderr
 
 
+@pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
+@pytest.mark.parametrize("variable", ["PYTHONHOME", "PYTHONPATH", "PYTHONHASHSEED"])
+def test_python_that_cannot_start_leaves_a_plain_compile_and_one_warning(
+    variable, strict, status, compiler, tmp_path
+):
+    (tmp_path / "click.py").write_text("raise ImportError('for another Python')")
+    words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "policy:advise", *strict, "--"]
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path), variable: str(tmp_path)}
+    done = subprocess.run(
+        [*words, compiler("exit 4")],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status
+    assert done.stderr.count("shmbridge: compiling without the policy") == (not strict)
+
+
 @pytest.fixture
 def without_python(tmp_path):
     """The command as `cmake --install` installs it."""

@@ -144,6 +144,13 @@ static void connect_streams(const struct streams *s, bool held) {
     if (held && err >= 0) dup2(err, 2);
 }
 
+static void become(char *const *command, char *const *environment) {
+    signal(SIGPIPE, SIG_DFL); /* Python ignores both */
+    signal(SIGXFSZ, SIG_DFL);
+    execvpe(command[0], command, environment);
+    fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
+}
+
 static _Noreturn void start(char *const *command, char *const *environment, struct streams *s,
                             bool held, pid_t parent, const sigset_t *mask) {
     for (int i = 0; i < FORWARDED_COUNT; i++) { /* Python's handlers are not the compiler's */
@@ -154,8 +161,7 @@ static _Noreturn void start(char *const *command, char *const *environment, stru
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     connect_streams(s, held);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    if (getppid() == parent) execvpe(command[0], command, environment);
-    fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
+    if (getppid() == parent) become(command, environment);
     _exit(NO_COMPILER);
 }
 
@@ -225,7 +231,6 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
 }
 
 int shmb_child_become(char *const *command) {
-    execvp(command[0], command);
-    fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
+    become(command, environ);
     return NO_COMPILER;
 }
