@@ -14,17 +14,19 @@
  *     if (shmb_evaluate_i64(r, &advice) != SHMB_OK) advice = my_heuristic(...);
  *     shmb_close(r);
  *
- * Threads: use a runner in one thread at a time; open one runner per thread. A call during another
- * thread's evaluate usually makes the runner SHMB_INVALID permanently; the check is not exact.
+ * Threads: open one runner per thread, because a runner may be used in one thread at a time. A call
+ * during another thread's evaluate usually makes it SHMB_INVALID permanently, but not always.
  * Functions without a runner are thread-safe. Signal handlers may call only shmb_interrupt.
- * After fork: the child may read the last advice and error, and close the runner. Every other call
- * on an inherited runner returns SHMB_FORKED; the child opens its own runner.
- * Ownership: a runner owns all memory that it returns; shmb_close frees it.
- * A NULL output pointer is SHMB_INVALID.
- * Strings are UTF-8 (other bytes reach Python as surrogate escapes and return unchanged).
- * Numbers use the machine's byte order. Times are in seconds.
- * Functions with a dtype in their names, such as shmb_set_i64, are inline; the library exports the
- * functions that they call.
+ *
+ * After fork, the child opens its own runner. Of an inherited one it may read the last advice and
+ * error, and close it; every other call returns SHMB_FORKED.
+ *
+ * Ownership: a runner owns all memory that it returns, until shmb_close frees it. A NULL output
+ * pointer is SHMB_INVALID. Strings are UTF-8 (other bytes reach Python as surrogate escapes and
+ * return unchanged). Numbers use the machine's byte order, and times are in seconds.
+ *
+ * Functions with a dtype in their names, such as shmb_set_i64, are inline, so the library exports
+ * only the functions that they call.
  */
 #ifndef SHMBRIDGE_H
 #define SHMBRIDGE_H
@@ -55,8 +57,8 @@ typedef struct shmb_runner shmb_runner;
 
 /**
  * The result of a call. HOST_GONE, CLOSED, CORRUPT and FORKED are permanent: every later evaluate
- * of that runner immediately returns the same status. Close the runner and open another; a runner
- * with retries does so by itself. A runner that failed to open keeps that status too. After TIMEOUT
+ * of that runner immediately returns the same status, so close it and open another, as a runner
+ * with retries does by itself. A runner that failed to open keeps that status too. After TIMEOUT
  * it asks again when the late reply has arrived (see deadline). After any other status you can send
  * the next request.
  */

@@ -120,7 +120,7 @@ def _measure(folder: str, features: list[Array], advice: Array) -> Iterator[str]
     help="Instead, measure such a message through shared memory, pipes and, where installed, gRPC: "
     "float32[300],int64[38], for example.",
 )
-@click.option("--advice", callback=_arrays, default="int64", help="What answers it.")
+@click.option("--advice", callback=_arrays, default="int64", help="The advice for it.")
 def demo(features: list[Array], advice: list[Array]) -> None:
     """Let a compiler ask a toy model about real C code.
 

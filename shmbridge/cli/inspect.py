@@ -33,7 +33,7 @@ def inspect(name: str | None, as_json: bool) -> None:
     bridges = overview.bridges(chosen)
     if not bridges and chosen is not None:
         raise click.ClickException(
-            f"there is no bridge of this version named {chosen}: shmbridge ls lists the bridges"
+            f"no host is named {chosen}, or it has another version: shmbridge ls lists all hosts"
         )
     if not bridges and not as_json:
         click.echo("no bridges")

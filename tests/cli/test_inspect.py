@@ -187,7 +187,7 @@ def test_control_characters_of_a_compiler_are_shown_as_escapes(name):
 
 
 def test_a_bridge_that_is_not_there_is_an_error(name):
-    assert "there is no bridge of this version named" in refused(1, "inspect", name)
+    assert f"no host is named {name}, or it has another" in refused(1, "inspect", name)
 
 
 def test_inspect_without_a_name_shows_every_bridge(name):

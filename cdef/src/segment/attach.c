@@ -155,8 +155,7 @@ static shmb_status attach(const char *name, uint32_t worker, struct segment *out
     if (fd < 0 && errno == ENOENT)
         return shmb_fail(e, SHMB_NO_HOST,
                          "there is no host named \"%s\": start one first, e.g. shmbridge serve %s "
-                         "(one in another container is seen "
-                         "where both share the directory of its segment)",
+                         "(one in another container must share its directory with you)",
                          name, name);
     if (fd < 0 && errno == EACCES)
         return shmb_fail(
