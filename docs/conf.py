@@ -6,6 +6,7 @@ The pages are Markdown that reads well on GitHub too. The source is the whole re
 import html
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 from docutils import nodes
@@ -42,6 +43,11 @@ html_theme = "furo"
 html_title = f"shmbridge {release}"
 html_static_path, html_css_files = ["_static"], ["wide.css"]
 html_favicon = "_static/favicon.svg"
+# Each page has a link to edit it as soon as pyproject.toml has the repository's address.
+urls = tomllib.loads((INCLUDE.parents[1] / "pyproject.toml").read_text())["project"].get("urls", {})
+if "Repository" in urls:
+    html_theme_options = {"source_repository": urls["Repository"], "source_branch": "main"}
+    html_theme_options["source_directory"] = ""
 html_extra_path = ["_root"]  # index.html, which leads to README.html
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
