@@ -50,15 +50,17 @@ static void fill(const char *name, span<const int64_t> dims,
         T value;
         std::memcpy(&value, raw.data(), sizeof value);
         runner.populate({{name, value}});
-    } else if (dims.size() == 1) {
-        std::vector<T> values(static_cast<size_t>(dims[0]));
-        if constexpr (std::is_same_v<T, bool>) values.assign(raw.begin(), raw.end());
-        else if (!raw.empty()) std::memcpy(values.data(), raw.data(), raw.size());
-        runner.populate({{name, values}});
-    } else {
-        span<T> to = runner.feature<T>(name, shmbridge::dims(dims));
-        if (!raw.empty()) std::memcpy(to.data(), raw.data(), raw.size());
+        return;
     }
+    if constexpr (!std::is_same_v<T, bool>) // whose std::vector has no data()
+        if (dims.size() == 1) {
+            std::vector<T> values(static_cast<size_t>(dims[0]));
+            if (!raw.empty()) std::memcpy(values.data(), raw.data(), raw.size());
+            runner.populate({{name, values}});
+            return;
+        }
+    span<T> to = runner.feature<T>(name, shmbridge::dims(dims));
+    if (!raw.empty()) std::memcpy(to.data(), raw.data(), raw.size());
 }
 
 static void feature() {
