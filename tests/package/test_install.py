@@ -343,7 +343,7 @@ def test_with_musl_it_builds_asks_and_can_be_preloaded(tmp_path):
     options += ["SHMB_BUILD_TESTS=ON", "SHMB_WERROR=ON"]
     run("cmake", "-S", CDEF, "-B", tmp_path, *[f"-D{option}" for option in options])
     run("cmake", "--build", tmp_path, "--parallel", "2", "--target", "shmbridge", *tests)
-    run("ctest", "--test-dir", tmp_path, "-R", "|".join(tests), "--output-on-failure")
+    run("ctest", "--test-dir", tmp_path, "-R", f"^({'|'.join(tests)})$", "--output-on-failure")
 
 
 @pytest.mark.parametrize(

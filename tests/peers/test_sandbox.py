@@ -139,7 +139,7 @@ def refused_at(command, call, without, calls, error, tmp_path):
         without([], *SHMBRIDGE, *stop)
 
 
-@pytest.mark.parametrize(("command", "call"), cases())
+@pytest.mark.parametrize(("command", "call"), [*cases()])
 def test_a_command_names_the_call_that_it_needs_and_does_without_others(
     command, call, without, tmp_path, long
 ):
