@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge.segment import SEGMENT, name_at, opened, places, segment_path, segments
+from shmbridge._bridge.names import SEGMENT, name_at, opened, places, segment_path, segments
 from shmbridge._native import ffi, lib
 
 

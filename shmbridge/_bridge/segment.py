@@ -1,20 +1,27 @@
-"""Names and lifetimes: creates a bridge's file, and removes those of dead hosts.
-
-A bridge's name here is what cdef/src/segment/names.h makes of what people write: "NAME" for one in
-/dev/shm, "/DIR/NAME" for one elsewhere."""
+"""The lifetime of a bridge's file: creates it, and removes those of dead hosts."""
 
 import contextlib
 import errno
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shmbridge._bridge.names import (
+    SEGMENT,
+    SHM,
+    bridge_name,
+    files,
+    name_at,
+    opened,
+    places,
+    segment_path,
+    segments,
+    spare_place,
+)
 from shmbridge._native import ffi, lib
-from shmbridge._urls.options import split
 from shmbridge.errors import (
     InUseError,
     InvalidError,
@@ -27,74 +34,7 @@ from shmbridge.errors import (
     undone_by,
 )
 
-SHM = Path("/dev/shm")
-SEGMENT = re.compile(
-    r"shmb\.(?P<name>[A-Za-z0-9_.-]+)(~((?P<session>[0-9a-f]{32})|(?P<worker>[1-9]\d?)))?"
-)
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
-
-
-def segment_path(name: str, session: str | None = None, worker: int = 0) -> Path:
-    """A bridge's segment, or a worker's; with a session, while it is being made."""
-    end, out = session or (str(worker) if worker else ""), ffi.new("char[]", lib.NAME_ROOM)
-    lib.shmb_segment_path(os.fsencode(name), end.encode() or ffi.NULL, out)
-    return Path(os.fsdecode(ffi.string(out)))
-
-
-def _files(name: str) -> list[Path]:
-    """The segment of a name, whether it exists or not, those of its further workers, and those that
-    are being made."""
-    first = segment_path(name)
-    return [first, *sorted(first.parent.glob(f"{first.name}~*"))]
-
-
-def segments(name: str) -> list[Path]:
-    """The same without those that are being made."""
-    first, *others = _files(name)
-    ended = {path: SEGMENT.fullmatch(path.name) for path in others}
-    return [first, *(path for path, match in ended.items() if match and match["worker"])]
-
-
-def bridge_name(url: str) -> str:
-    """The bridge of "shm://NAME", "shm://NAME?dir=/DIR" or a bare NAME. Errors: InvalidError, and
-    NotPermittedError where others can write to its directory."""
-    text, given = split(url.removeprefix("shm://").replace("\0", " "))
-    words = [text.encode(errors="replace"), given.get("dir", "").encode(errors="replace")]
-    out = ffi.new("char[]", lib.NAME_ROOM)
-    status = lib.shmb_bridge_name(words[0], words[1] or ffi.NULL, out)
-    found = os.fsdecode(ffi.string(out))
-    if status:
-        raise_status(status, found)
-    return found
-
-
-def places() -> list[Path]:
-    """The directories of bridges without one in their names, and of `create`."""
-    return list(dict.fromkeys([segment_path(bridge_name("any")).parent, SHM, spare_place()]))
-
-
-def spare_place() -> Path:
-    """A directory of this user's for bridges that find no room in /dev/shm."""
-    return Path(os.environ.get("TMPDIR") or "/tmp", f".shmbridge-{os.geteuid()}")
-
-
-def name_at(path: Path, match: re.Match[str]) -> str:
-    """The bridge whose file is at a path that SEGMENT matches."""
-    return match["name"] if path.parent == SHM else f"{path.parent}/{match['name']}"
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[int | None]:
-    """A segment's file during the block; None: there is none."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _unlink(path: Path) -> bool:
@@ -153,7 +93,7 @@ def _remove_if_dead(path: Path) -> list[str]:
 
 def remove_dead(name: str) -> None:
     """Removes the files of a killed host of that name, if there is one."""
-    for path in _files(name):
+    for path in files(name):
         with contextlib.suppress(OSError):
             if _owner(path) == os.geteuid():
                 _remove_if_dead(path)
@@ -171,10 +111,10 @@ def gc(name: str | None = None) -> list[str]:
     paths of the files. Errors for that name: InUseError (its host is alive), NotPermittedError
     (another user's), SystemCallError."""
     if name is not None:
-        for path in _files(name):
+        for path in files(name):
             _require_ours(path)
         refuse_living(name)
-        return _sweep(_files(name))
+        return _sweep(files(name))
     return _sweep(path for place in places() for path in place.glob("shmb.*"))
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmbridge import _fastpath
-from shmbridge._bridge import open_hosts, segment
+from shmbridge._bridge import names, open_hosts, segment
 from shmbridge._host.batch import Batch
 from shmbridge._host.receiving import SLICE_NS, Keys, Receiving
 from shmbridge._host.request import Request
@@ -88,7 +88,7 @@ class Host(Receiving):
         chosen = HostOptions(*room, wait, deadline, until_idle).with_options(given)
         if chosen.deadline is not None and not chosen.deadline > 0:
             raise InvalidError(f"deadline={chosen.deadline!r}: expected seconds, more than 0")
-        self.name = segment.bridge_name(str(name))
+        self.name = names.bridge_name(str(name))
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._until_idle = chosen.until_idle

@@ -22,7 +22,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge import open_hosts, overview, segment
+from shmbridge._bridge import names, open_hosts, overview
 from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._jobs.supervisor import Report as Report
 from shmbridge._native import ffi
@@ -179,7 +179,7 @@ def _bridge_at(url: str) -> str:
     Errors: NoHostError."""
     if not url.startswith("shm://"):
         return ""
-    name = segment.bridge_name(url)
+    name = names.bridge_name(url)
     there = overview.bridge(name)
     if there is None or not there.alive:
         raise NoHostError(f"expected a host at {url}, found none: start it before its compilers")

@@ -1,17 +1,14 @@
 """LLVM's interactive channel: its decisions, and the flags that make a compiler ask."""
 
-import contextlib
 import math
 import os
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count, pairwise, takewhile
-from pathlib import Path
+from itertools import count, takewhile
 from typing import Any
 
+from shmbridge._llvm.commands import expanded, printed, steps
 from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError
 
@@ -105,95 +102,10 @@ def tells_default(compiler: str) -> bool:
     if version := _version_in(compiler):
         return version >= 22
     for option in ("-vV", "--version"):  # rustc's LLVM, all others'
-        said = _printed([compiler, option], timeout=10, stderr=subprocess.DEVNULL)
+        said = printed([compiler, option], timeout=10, stderr=subprocess.DEVNULL)
         if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
             return int(found[1]) >= 22
     return False
-
-
-# ---- The compiler's program and its files ----
-
-
-def _program(compiler: str) -> Any:
-    path = ffi.new("char[]", lib.SHMB_PROGRAM_BYTES)
-    return path if lib.shmb_program_find(os.fsencode(compiler), path) else ffi.NULL
-
-
-def preloads(compiler: str, launchers: Iterable[str] = ()) -> bool:
-    """Whether the preloaded library can be loaded into this compiler: not into a script, a static
-    program, or one that uses another libc, nor behind a launcher that would fail with it."""
-    path = _program(compiler)
-    before = filter(None, map(_program, launchers))
-    return bool(path and lib.shmb_program_preloads(path)) and not any(
-        map(lib.shmb_program_refuses, before)
-    )
-
-
-def reads_stdin(kind: str, words: Sequence[str]) -> bool:
-    """Does a compiler with these arguments read its standard input though no word says so?"""
-    named = [word for before, word in pairwise(["", *words]) if before != "-o"]
-    return kind in ("opt", "llc") and not any(map(os.path.exists, named)) and not sys.stdin.isatty()
-
-
-def remove_outputs(kind: str, command: Sequence[str], began: int) -> list[str]:
-    """Removes the files that this command has made since then, in nanoseconds, and returns their
-    names."""
-    compiler, *words = command
-    made = _behind("-o", words)
-    if kind == "clang":  # which prints its steps, each with the names of all its files
-        named = [word for step in steps(command) for word in step]
-        made += [*named, *(word.partition("=")[2] for word in named)]
-    elif kind == "rustc" and not made:
-        folders = _behind("--out-dir", words)
-        names = _printed([compiler, "--print=file-names", *words]).split("\n")
-        made = [os.path.join(*folders[-1:], name) for name in names if name]
-    elif kind == "ld.lld" and not made:
-        made = ["a.out"]
-    removed = []
-    for name in dict.fromkeys(made):
-        with contextlib.suppress(OSError):
-            if os.path.isfile(name) and os.stat(name).st_mtime_ns > began:
-                os.remove(name)
-                removed.append(name)
-    return removed
-
-
-def _behind(flag: str, words: Iterable[str]) -> list[str]:
-    return [word for before, word in pairwise(words) if before == flag]
-
-
-def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]:
-    """The commands that this command of clang would run in a folder."""
-    compiler, *words = command
-    lines = _printed([compiler, "-###", *words], folder).splitlines()
-    quoted = [re.findall(r'"((?:[^"\\]|\\.)*)"', line) for line in lines if line[:2] == ' "']
-    return [[re.sub(r"\\(.)", r"\1", word) for word in step] for step in quoted]
-
-
-def _printed(
-    command: Sequence[str],
-    folder: Path | None = None,
-    timeout: float = 60,
-    stderr: int = subprocess.STDOUT,
-) -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(
-            command,
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            errors="replace",
-            timeout=timeout,
-        ).stdout
-    return ""
-
-
-def source_of(words: Iterable[str], or_output: bool = True) -> str:
-    """What a command line compiles: its only source file; "": unknown. or_output: else what it
-    makes."""
-    made = [ffi.new("char[]", os.fsencode(word)) for word in _expanded(words)]
-    source = lib.shmb_compiler_source(ffi.new("char *[]", [*made, ffi.NULL]), or_output)
-    return os.fsdecode(ffi.string(source))
 
 
 def base_in_compiler(decision: str) -> str:
@@ -281,7 +193,7 @@ def _unwarned(words: list[str]) -> list[str]:
 def lto_of(kind: str, words: Iterable[str]) -> str:
     """Does a link with these arguments optimise, and how? "full", "thin", or "" for no."""
     found = ""
-    for word in _expanded(words):
+    for word in expanded(words):
         if kind == "clang" and (match := re.fullmatch(r"-f(no-)?lto(?:=(.*))?", word)):
             found = "" if match[1] else "thin" if match[2] == "thin" else "full"
         elif kind == "rustc" and (
@@ -291,28 +203,16 @@ def lto_of(kind: str, words: Iterable[str]) -> str:
     return found
 
 
-def _expanded(words: Iterable[str], depth: int = 8) -> list[str]:
-    """And what stands in response files, each "@FILE", which may name others."""
-    found = []
-    for word in words:
-        found.append(word)
-        if word.startswith("@") and depth:
-            with contextlib.suppress(OSError, ValueError):
-                text = Path(word[1:]).read_text(errors="replace")
-                found += _expanded(shlex.split(text), depth - 1)
-    return found
-
-
 def _linker_flags(kind: str, words: list[str], plain: list[str], pipes: bool) -> list[str]:
     """What clang and rustc hand on to a linker that optimises. lld and the plug-in for GNU linkers
     read the same words, wasm-ld has its own."""
-    expanded = _expanded(words)
-    uncached = [cache for cache in LTO_CACHES if any(cache in word for word in expanded)]
+    read = expanded(words)
+    uncached = [cache for cache in LTO_CACHES if any(cache in word for word in read)]
     if kind == "ld.lld":
         return uncached
     if not lto_of(kind, words):
         return []
-    if re.search(r"(^| )--?target[= ]wasm", " ".join(expanded)):
+    if re.search(r"(^| )--?target[= ]wasm", " ".join(read)):
         options, jobs = [word for flag in plain for word in ("-mllvm", flag)], WASM_ONE_JOB
     else:
         options, jobs = [f"-plugin-opt={flag}" for flag in plain], ONE_JOB
@@ -328,8 +228,8 @@ def why_unasked(kind: str, command: Sequence[str], decisions: Iterable[str]) -> 
     """Why a compiler that was told to ask about these decisions did not, although it made them; "":
     it made none. Looks at what clang itself would run, since flags may come from a response file, a
     configuration file or the environment."""
-    words = _expanded(word for step in steps(command) for word in step) if kind == "clang" else []
-    words += _expanded(command)
+    words = expanded(word for step in steps(command) for word in step) if kind == "clang" else []
+    words += expanded(command)
     for decision in decisions:
         advisor = DECISIONS[decision][0].partition("=")[0]
         if said := next((word for word in words if f"{advisor}=" in word), ""):
@@ -344,7 +244,7 @@ def why_unasked(kind: str, command: Sequence[str], decisions: Iterable[str]) -> 
 def unasked_at_link(kind: str, words: Iterable[str]) -> str:
     """Why a link with these arguments does not ask about inlining; "": it does, or does not
     optimise."""
-    words = _expanded(words)
+    words = expanded(words)
     makes_no_program = {"-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version"} & set(words)
     if kind != "clang" or makes_no_program or lto_of(kind, words) != "full":
         return ""

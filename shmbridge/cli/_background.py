@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import click
 
-from shmbridge._bridge import segment
+from shmbridge._bridge import names, segment
 from shmbridge.cli import _processes
 from shmbridge.cli._processes import LOOK, handle, reap
 from shmbridge.cli._text import ending
@@ -110,7 +110,7 @@ PEER = struct.Struct("3i")  # struct ucred: process, user, group
 def _address(name: str) -> bytes:
     """Of a user's host. Containers may share a network namespace, and with it these addresses, so
     the bridge's directory tells them apart. An abstract address has at most 107 bytes."""
-    folder = Path(key(name)).parent if key(name).startswith("/") else segment.SHM
+    folder = Path(key(name)).parent if key(name).startswith("/") else names.SHM
     place = (folder.stat().st_dev, folder.stat().st_ino) if folder.exists() else 0
     which = hashlib.sha256(f"{os.geteuid()} {place} {key(name)}".encode(errors="replace"))
     return f"\0shmbridge-{which.hexdigest()}".encode()
@@ -156,7 +156,7 @@ def _folder() -> Path:
 def key(name: str) -> str:
     """A host's key: its bridge's name, or its URL without options."""
     url = name.partition("?")[0]
-    return url if "://" in url.removeprefix("shm://") else segment.bridge_name(name)
+    return url if "://" in url.removeprefix("shm://") else names.bridge_name(name)
 
 
 # ---- The process that starts it ----

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -16,6 +15,7 @@ from shmbridge._native import ffi, lib
 from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._processes import handle
 from shmbridge.errors import printable
+from shmbridge.training._files import write_whole
 
 
 def named_size(text: str) -> tuple[str, int]:
@@ -28,6 +28,8 @@ def named_size(text: str) -> tuple[str, int]:
 
 def show(library: Path) -> None:
     """Prints a library's ports."""
+    from shmbridge._compile.wrap import Port
+
     try:
         loaded = ctypes.CDLL(str(library.absolute()))
         address = ctypes.cast(loaded.shmb_model_entry, ctypes.c_void_p).value
@@ -43,15 +45,10 @@ def show(library: Path) -> None:
         ("input", model.input_count, model.inputs),
         ("output", model.output_count, model.outputs),
     ):
-        for port in (ports[i] for i in range(count)):
-            dims = ",".join(
-                "?" if port.dims[k] < 0 else str(port.dims[k]) for k in range(port.rank)
-            )
-            name, dtype = (
-                printable(ffi.string(port.name).decode(errors="replace")),
-                ffi.string(lib.shmb_dtype_name(port.dtype)).decode(),
-            )
-            click.echo(f"{what:6} {name}: {dtype}[{dims}]")
+        for port in ports[0:count]:
+            name = printable(ffi.string(port.name).decode(errors="replace"))
+            dtype = ffi.string(lib.shmb_dtype_name(port.dtype)).decode()
+            click.echo(f"{what:6} {Port(name, dtype, tuple(port.dims[0 : port.rank]))}")
 
 
 @dataclass(frozen=True)
@@ -114,16 +111,6 @@ def check_writable(file: Path, model: Path) -> None:
         raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
 
 
-def install(made: Path, to: Path) -> None:
-    """Replaces a file atomically; programs that have loaded the old one keep it."""
-    beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
-    try:
-        shutil.copy(made, beside)
-        os.replace(beside, to)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 @click.command()
 @takes(Options)
 def compile(options: Options) -> None:
@@ -164,6 +151,6 @@ def build(options: Options, output: Path, folder: str) -> None:
         library = job.link(built)
         if not options.no_check:
             click.echo(check(built, library))
-        install(library, output)
+        write_whole(output, library.read_bytes())
     except CompileError as error:
         raise click.ClickException(str(error)) from error

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import numpy as np
 
 from shmbridge import Host, _config, connect
-from shmbridge._values.tensor import Array
 from shmbridge.cli._processes import handle
 from shmbridge.demo.model import advise
 from shmbridge.training.scores import text_size
@@ -78,7 +78,7 @@ def _clang(folder: str, clang: str) -> Iterator[str]:
     yield f"Bytes of code: {plain:.0f} with clang's own heuristic, {changed:.0f} with advice."
 
 
-def _arrays(_context: object, _option: object, text: str | None) -> list[Array]:
+def _arrays(_context: object, _option: object, text: str | None) -> list[np.ndarray[Any, Any]]:
     """float32[300],int64[38] as arrays of zeros."""
     arrays = []
     for part in re.split(r",(?![^\[]*\])", text) if text else []:
@@ -91,7 +91,9 @@ def _arrays(_context: object, _option: object, text: str | None) -> list[Array]:
     return arrays
 
 
-def _measure(folder: str, features: list[Array], advice: Array) -> Iterator[str]:
+def _measure(
+    folder: str, features: list[np.ndarray[Any, Any]], advice: np.ndarray[Any, Any]
+) -> Iterator[str]:
     """Python asks a Python function with this message, over each transport."""
     Path(folder, "policy.py").write_text(ZEROS.format(advice))
     message = {f"feature{i}": feature for i, feature in enumerate(features)}
@@ -121,7 +123,7 @@ def _measure(folder: str, features: list[Array], advice: Array) -> Iterator[str]
     "float32[300],int64[38], for example.",
 )
 @click.option("--advice", callback=_arrays, default="int64", help="The advice for it.")
-def demo(features: list[Array], advice: list[Array]) -> None:
+def demo(features: list[np.ndarray[Any, Any]], advice: list[np.ndarray[Any, Any]]) -> None:
     """Let a compiler ask a toy model about real C code.
 
     Serves the model, and compiles and runs examples/c/ask.c with the installed library. If clang is

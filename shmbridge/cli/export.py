@@ -9,7 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from shmbridge._values.tensor import Array
 from shmbridge.cli._console import console, escape
 from shmbridge.cli._option_types import EXISTING_FILE, FILE
 from shmbridge.errors import undone_by
@@ -53,11 +52,11 @@ def _line(record: Record) -> dict[str, Any]:
     return {key: value for key, value in line.items() if value is not None}
 
 
-def _named(values: Mapping[str, Array]) -> dict[str, Any]:
+def _named(values: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
     return {name: _value(value) for name, value in values.items()}
 
 
-def _value(value: Array) -> Any:
+def _value(value: np.ndarray[Any, Any]) -> Any:
     if value.dtype.kind not in "biuf":  # bfloat16
         value = value.astype(np.float64)
     return _finite(value.item() if value.size == 1 else value.tolist())

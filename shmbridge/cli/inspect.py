@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shmbridge._bridge import overview, segment
+from shmbridge._bridge import names, overview
 from shmbridge._bridge.overview import BridgeInfo, ChannelInfo, Sent
 from shmbridge.errors import printable
 
@@ -29,7 +29,7 @@ def inspect(name: str | None, as_json: bool) -> None:
     hang. It reads the bridge once and does not disturb either side.
     Process ids and labels are those that the processes report, and are not checked.
     """
-    chosen = None if name is None else segment.bridge_name(name)
+    chosen = None if name is None else names.bridge_name(name)
     bridges = overview.bridges(chosen)
     if not bridges and chosen is not None:
         raise click.ClickException(

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 from rich.table import Table
 
-from shmbridge._bridge import overview, segment
+from shmbridge._bridge import names, overview, segment
 from shmbridge._bridge.overview import BridgeInfo
 from shmbridge._jobs import supervisor
 from shmbridge.cli._console import console
@@ -60,7 +60,7 @@ def gc(name: str | None) -> None:
     NAME it also removes the work folders of killed trainers in $TMPDIR. It never removes files of a
     live host or of another user.
     """
-    removed = segment.gc(None if name is None else segment.bridge_name(name))
+    removed = segment.gc(None if name is None else names.bridge_name(name))
     for file in removed:
         click.echo(f"removed {file}")
     for folder in [] if name else supervisor.remove_dead_folders(tempfile.gettempdir()):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from shmbridge._llvm import compilers, preload
+from shmbridge._llvm import commands, compilers, preload
 from shmbridge._native import ffi, lib
 from shmbridge._runner.urls import with_options
 from shmbridge._urls.plugins import split_place
@@ -255,10 +255,10 @@ class Compilation:
             raise ShmbridgeError(f"no unnamed file in memory or $TMPDIR: {os.strerror(ffi.errno)}")
         url, explain = self._policy(like, stack)
         limited = options.limit is not None
-        piped = options.pipes or not compilers.preloads(words[0], launchers)
+        piped = options.pipes or not commands.preloads(words[0], launchers)
         self._run.limit = options.limit if limited else -1
         self._run.deadline = -1 if options.deadline is None else options.deadline
-        self._set(url=url, source=compilers.source_of(words, or_output=False))
+        self._set(url=url, source=commands.source_of(words, or_output=False))
         base = compilers.base_in_compiler
         if piped:
             from shmbridge.cli._run.pipes import Pipes  # takes 10 ms that most runs do not need
@@ -270,7 +270,7 @@ class Compilation:
                 with_options(url, **deadline),
                 options.defaults,
                 self._run.limit,
-                compilers.source_of(words),
+                commands.source_of(words),
                 self._run.report,
             )
             stack.callback(pipes.close)
@@ -280,7 +280,7 @@ class Compilation:
         bases = {decision: base(decision) for decision in wanted}
         tells = options.include_default or (limited and compilers.tells_default(words[0]))
         self._set(asking=[*launchers, *compilers.with_flags(words, like, bases, tells, piped)])
-        self._run.reads_stdin = compilers.reads_stdin(like, words[1:])
+        self._run.reads_stdin = commands.reads_stdin(like, words[1:])
         return explain
 
     def _policy(self, like: str, stack: ExitStack) -> tuple[str, Callable[[str], str]]:
@@ -308,7 +308,7 @@ def check_build(policy: str, url: str | None) -> None:
 
 def refuse(options: Options, why: str, began: int) -> NoReturn:
     """Removes what was compiled since then, and fails."""
-    made = compilers.remove_outputs(options.like, options.words, began) if began else []
+    made = commands.remove_outputs(options.like, options.words, began) if began else []
     raise click.ClickException(why + (f"; removed {', '.join(made)}" if made else ""))
 
 

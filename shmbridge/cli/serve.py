@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from shmbridge import Batch, Host
-from shmbridge._bridge.segment import bridge_name
+from shmbridge._bridge.names import bridge_name
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import handle_of

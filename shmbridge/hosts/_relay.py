@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shmbridge._bridge import overview
-from shmbridge._bridge.segment import bridge_name
+from shmbridge._bridge.names import bridge_name
 from shmbridge._host.host import Host
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import Request, pass_on

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shmbridge._jobs import supervised
-from shmbridge._llvm import compilers
+from shmbridge._llvm import commands
 from shmbridge.errors import ShmbridgeError
 
 SECONDS = 600.0
@@ -51,7 +51,7 @@ def compile_source(words: Sequence[str], source: Path, to: Path, folder: Path) -
 
 def _frontend(words: Sequence[str], folder: Path) -> list[str]:
     """The command of clang's front end that these words run."""
-    steps = [step for step in compilers.steps(words, folder) if step[1:2] == ["-cc1"]]
+    steps = [step for step in commands.steps(words, folder) if step[1:2] == ["-cc1"]]
     if len(steps) != 1:
         raise ShmbridgeError(
             f"expected a clang that compiles a source in one step, found: {shlex.join(words)}"

@@ -61,7 +61,7 @@ def test_every_dtype_and_scalars_in_one_model(tmp_path):
     shown = compile("--show", tmp_path / "all.so")
     assert (
         "from all.onnx, by emx-onnx-cgen" in shown
-        and "input  int16/2: int16[2,3]" in shown
+        and "input  int16/2: int16[2, 3]" in shown
         and "output bool/0:out: bool[]" in shown
     )
 

@@ -58,7 +58,7 @@ def test_a_saved_model(saved, tmp_path):
     shown = compile("--show", library)
     assert (
         "by XLA of TensorFlow" in shown
-        and "input  x: float32[40,60]" in shown
+        and "input  x: float32[40, 60]" in shown
         and "output n/double: int64[3]" in shown
     )
     loaded = tf.saved_model.load(str(saved)).signatures["serving_default"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shmbridge._llvm import compilers
+from shmbridge._llvm import commands, compilers
 from shmbridge.errors import InvalidError
 
 
@@ -61,13 +61,13 @@ def test_others_are_not(name):
     ],
 )
 def test_source_is_found_in_a_command_line(words, source):
-    assert compilers.source_of(words.split()) == source
+    assert commands.source_of(words.split()) == source
 
 
 def test_source_is_found_in_a_response_file_of_a_response_file(tmp_path):
     (tmp_path / "outer").write_text(f"-O2 @{tmp_path}/inner")
     (tmp_path / "inner").write_text("-c 'my a.c'")
-    assert compilers.source_of(["clang", f"@{tmp_path}/outer"]) == "my a.c"
+    assert commands.source_of(["clang", f"@{tmp_path}/outer"]) == "my a.c"
 
 
 EVICT = ["-regalloc-enable-advisor=release", "-regalloc-evict-interactive-channel-base=/b"]
@@ -289,7 +289,7 @@ def test_compiler_that_reads_its_standard_input_unasked_is_recognised(
     kind, words, reads, monkeypatch
 ):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert compilers.reads_stdin(kind, words.split()) == reads
+    assert commands.reads_stdin(kind, words.split()) == reads
 
 
 @pytest.mark.parametrize(
@@ -317,5 +317,5 @@ def test_outputs_of_a_command_are_removed(kind, words, made, tmp_path, monkeypat
     printed = {"clang": steps, "rustc": "x"}.get(kind, "")
     Path(kind).write_text(f"#!/bin/sh\necho '{printed}'\n")
     Path(kind).chmod(0o755)
-    assert compilers.remove_outputs(kind, [f"./{kind}", *words.split()], 1) == made
+    assert commands.remove_outputs(kind, [f"./{kind}", *words.split()], 1) == made
     assert [str(file) for file in files if not file.exists()] == made
