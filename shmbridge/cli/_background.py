@@ -50,20 +50,19 @@ def begin(name: str, background: bool) -> Callable[[], None]:
     handle(signal.default_int_handler)
     if not background:
         return lambda: None
-    folder = _folder()
-    log_fd, log = tempfile.mkstemp(dir=folder)
+    log_fd, log = _new_log()
     ready, its_ready = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         os.close(its_ready)
-        sys.exit(_wait(pid, ready, log_fd, Path(log)))
+        sys.exit(_wait(pid, ready, log_fd, log))
     _detach(log_fd, its_ready)
     _listen(name)
 
     def answers() -> None:
-        kept = folder / f"{quote(key(name), safe=':')[-200:]}.log"
+        kept = log.parent / f"{quote(key(name), safe=':')[-200:]}.log"
         click.echo(f"  log     {kept}")
         os.replace(log, kept)
         # BrokenPipeError: who started it is gone, and never learns of it.
@@ -137,20 +136,20 @@ def _listen(name: str) -> None:
 # ---- The log ----
 
 
-def _folder() -> Path:
+def _new_log() -> tuple[int, Path]:
+    """A new file in the user's folder, opened."""
+    # A relative path would be another folder for `stop` than for `serve`, so it does not count.
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
-        # A relative path would be another folder for `stop` than for `serve`, so it does not count.
-        state = Path(os.environ.get("XDG_STATE_HOME", ""))
         folder = (state if state.is_absolute() else Path.home() / ".local/state") / "shmbridge"
         folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"{folder} is not writable")
+        log_fd, log = tempfile.mkstemp(dir=folder)
     except (OSError, RuntimeError) as error:
         raise click.ClickException(
             f"no folder for the background host's log: {error}: set XDG_STATE_HOME to a writable "
             "folder"
         ) from error
-    return folder
+    return log_fd, Path(log)
 
 
 def key(name: str) -> str:

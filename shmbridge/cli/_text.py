@@ -20,7 +20,13 @@ def ending(status: int) -> str:
     return f"exit {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
-class Lines(logging.Formatter):
+def log(handler: logging.Handler, verbose: bool) -> None:
+    """Shows a model's exceptions there, with tracebacks if verbose."""
+    handler.setFormatter(_Lines(verbose))
+    logging.getLogger("shmbridge").addHandler(handler)
+
+
+class _Lines(logging.Formatter):
     """Log records that are safe to print; without tracebacks unless verbose."""
 
     def __init__(self, verbose: bool) -> None:

@@ -80,15 +80,8 @@ def _forward(
             out.print(f"{title.format(*urls)} ({end})", soft_wrap=True)
             answers()
             between.serve()
-        passed = (
-            f"{between.asked} questions passed on, {between.errors} of them answered with an error"
-        )
-        out.print(summary(writer, between.errors) if writer else passed, soft_wrap=True)
-
-
-def summary(log: LogWriter, errors: int) -> str:
-    """What was recorded, and where."""
-    files = ", ".join(map(str, log.paths)) or "nothing"
-    return escape(
-        f"{log.recorded} recorded, {log.left_out} left out, {errors} errors passed on: {files}"
-    )
+        said = f"{between.asked} questions passed on, {between.errors} answered with an error"
+        if writer:
+            files = ", ".join(map(str, writer.paths)) or "nothing"
+            said += f"; {writer.recorded} recorded, {writer.left_out} left out: {files}"
+        out.print(escape(said), soft_wrap=True)

@@ -14,7 +14,7 @@ import click
 
 from shmbridge import Batch, Host
 from shmbridge._bridge.names import bridge_name
-from shmbridge._host.service import Model, Question, Service, logger
+from shmbridge._host.service import Model, Question, Service
 from shmbridge._native import lib
 from shmbridge._runner.runner import handle_of
 from shmbridge._urls.options import HostOptions, split
@@ -31,7 +31,7 @@ from shmbridge.cli._option_types import (
     takes,
 )
 from shmbridge.cli._processes import handle, until_signal
-from shmbridge.cli._text import Lines
+from shmbridge.cli._text import log
 from shmbridge.cli._workers import WorkerHost, become_worker
 from shmbridge.hosts.llvm import LlvmHost
 
@@ -62,17 +62,6 @@ class Counted(Service):
     def answered(self, requests: int) -> None:
         """Counts requests that were answered in C."""
         self.requests += requests
-
-    def summary(self) -> str:
-        """How many requests and errors."""
-        return f"{self.requests} requests, {self.errors} errors"
-
-
-def log_to_stdout(verbose: bool) -> None:
-    """Shows the model's exceptions there, with tracebacks if verbose."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(Lines(verbose))
-    logger.addHandler(handler)
 
 
 def _inputs_and_calls(host: Host, model: Model) -> Iterator[str]:
@@ -224,7 +213,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         name = bridge_name(options.name)
         worker = become_worker(name, options.workers, answers)
         answers, make_host = worker.answers, partial(WorkerHost, worker)
-    log_to_stdout(options.verbose)
+    log(logging.StreamHandler(sys.stdout), options.verbose)
     out, model = console(), options.load()
     service = Counted(model, record=options.record)
     with service, make_host(options.name, **room) as host:
@@ -237,4 +226,5 @@ def serve(options: Options, background: bool, **room: Any) -> None:
             handle(service.interrupt)
             _answer(options, host, service)
         host.close()
-        out.print(f"{f'worker {worker.number}: ' if worker else ''}{service.summary()}")
+        who = f"worker {worker.number}: " if worker else ""
+        out.print(f"{who}{service.requests} requests, {service.errors} errors")

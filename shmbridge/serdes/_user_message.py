@@ -164,8 +164,9 @@ def _python_value(name: str, leaf: Leaf, field: tensor.Field) -> Any:
             field = _nearest(field)
         exact = tensor.exactly(field, dtypes.code_of(dtype, name))
         if exact is None:
+            some = str(values) if values.size < 10 else "a value"
             raise InexactError(
-                f'"{name}": {_some(values)} of dtype {values.dtype} is not exactly representable '
+                f'"{name}": {some} of dtype {values.dtype} is not exactly representable '
                 f"as {dtype}, which the message has: convert it, e.g. with numpy.{dtype}"
             )
         return exact.values.tolist()
@@ -185,10 +186,6 @@ def _nearest(field: tensor.Field) -> tensor.Field:
         values = np.asarray(field.values, np.float32)
     fits = np.array_equal(np.isinf(values), np.isinf(field.values))
     return tensor.Field(field.name, lib.SHMB_FLOAT32, field.kind, values) if fits else field
-
-
-def _some(values: tensor.Array) -> str:
-    return str(values) if values.size < 10 else "a value"
 
 
 def _texts(name: str, field: tensor.Field) -> Any:

@@ -216,10 +216,7 @@ def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(
         with pytest.raises(ModelError):
             asking.evaluate({"fail": 1})
     process.send_signal(end)
-    assert (
-        process.communicate(timeout=20)[0]
-        == "2 questions passed on, 1 of them answered with an error\n"
-    )
+    assert process.communicate(timeout=20)[0] == "2 questions passed on, 1 answered with an error\n"
     assert process.returncode == 0
 
 

@@ -19,7 +19,7 @@ from shmbridge._bridge import segment
 from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.cli._run.child import GRACE, Child
-from shmbridge.cli._text import Lines
+from shmbridge.cli._text import log
 from shmbridge.errors import printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
@@ -78,11 +78,11 @@ class Policy(Child):
 
         with ExitStack() as stack:
             model = self._load()
-            log = stack.enter_context(open_log(self._record)) if self._record else None
+            record = stack.enter_context(open_log(self._record)) if self._record else None
             host = PrivateHost(self.name, channels=self._channels, **ROOM)
             hosts.append(stack.enter_context(host))
             works(host.name)
-            host.serve(model, record=log)
+            host.serve(model, record=record)
 
     def explain(self, line: str) -> str:
         """A line of a report; where the policy's process has ended, how."""
@@ -108,9 +108,7 @@ def open_log(path: Path) -> LogWriter:
 def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model:
     """The policy, in its own process."""
     # Without -v the summary counts errors: a build's output shows no traceback.
-    handler = logging.StreamHandler() if verbose else logging.NullHandler()
-    handler.setFormatter(Lines(verbose))
-    logging.getLogger("shmbridge").addHandler(handler)
+    log(logging.StreamHandler() if verbose else logging.NullHandler(), verbose)
     from shmbridge.cli._model import OnnxModel, load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
