@@ -13,7 +13,6 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from peers_page import peers, scale, workers
 from results import RESULTS
@@ -158,12 +157,6 @@ def compilation(found: Found) -> list[str]:
 # ---- Pictures ----
 
 
-def bar(panel: Any, y: int, value: float, colour: str, text: str, end: float) -> None:
-    """A horizontal bar, with a text behind `end`."""
-    panel.barh(y, value, 0.6, color=colour)
-    panel.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
-
-
 def tuned(found: Found) -> list[str]:
     """Programs that shmbridge tune made smaller, with two budgets."""
     once, thrice = (found["programs"][times] for times in ("1", "3"))
@@ -234,20 +227,21 @@ def learned(found: Found) -> list[str]:
 
 
 def bars(values: dict[str, float], label: Callable[[float], str], path: Path) -> None:
-    """A bar for each name, the first at the top, for light and dark pages."""
+    """A bar for each name, the first at the top, for light and dark pages, and narrow enough for a
+    phone: a name is above its bar."""
     from matplotlib import pyplot
 
-    with pyplot.rc_context(dict.fromkeys(("text.color", "ytick.color"), GREY_TEXT)):
-        size = (8, 0.36 + 0.32 * len(values))
-        figure, panel = pyplot.subplots(figsize=size, layout="constrained")
-        for y, (name, value) in enumerate(reversed(values.items())):
+    with pyplot.rc_context({"text.color": GREY_TEXT}):
+        figure, panel = pyplot.subplots(
+            figsize=(4.4, 0.1 + 0.5 * len(values)), layout="constrained"
+        )
+        for y, (name, value) in enumerate(values.items()):
             colour = BRIGHT_BLUE if name.startswith("shm") else GREY_TEXT
-            bar(panel, y, value, colour, label(value), value)
-        panel.set_yticks(range(len(values)), reversed(values))
-        panel.set_xticks([])
-        panel.tick_params(length=0)
-        panel.margins(x=0.08)
-        panel.spines[:].set_visible(False)
+            panel.barh(-y, value, 0.35, color=colour)
+            panel.annotate(label(value), (max(value, 0), -y), (6, -4), textcoords="offset points")
+            panel.text(0, 0.27 - y, name)
+        panel.margins(x=0.3, y=0.01)
+        panel.axis("off")
         figure.savefig(path, transparent=True)
         pyplot.close(figure)
 
