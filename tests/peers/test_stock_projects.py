@@ -1,60 +1,13 @@
-"""`shmbridge run` of unmodified compilers in whole builds, and how a run ends."""
+"""`shmbridge run` of unmodified compilers in whole builds."""
 
 import os
-import signal
 import subprocess
 from collections import Counter
-from contextlib import suppress
 
 import pytest
-from support.processes import alive, stat_of, until, words_of
 from support.stock import ADVICE, ALL, SHMBRIDGE, SOURCES, environment, needs, run_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
-
-
-def children(pid):
-    """A process's children, and theirs."""
-    found = []
-    for each in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        if alive(each) and stat_of(each)[1:2] == [str(pid)]:
-            found += [each, *children(each)]
-    return found
-
-
-@pytest.fixture
-def stuck(transport, tmp_path):
-    """A run whose policy hangs for good; the supervisor, and all processes that it has."""
-    needs("clang-22")
-    command = run_words("priority", "hangs", "--deadline", "0", *transport)
-    # In processes of its own.
-    link = ["clang-22", "-O2", SOURCES / "numbers.c", SOURCES / "main.c", "-o", tmp_path / "out"]
-    running = subprocess.Popen([*command, *link], env=environment(tmp_path), start_new_session=True)
-    until(lambda: any("-cc1" in words_of(pid) for pid in children(running.pid)))
-    processes = children(running.pid)
-    yield running, processes
-    running.kill()
-    running.wait()
-    for pid in processes:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_the_compiler_and_then_the_run_in_the_same_way(stuck, number):
-    running, processes = stuck
-    os.killpg(running.pid, number)
-    assert running.wait(20) == -number
-    until(lambda: not any(map(alive, processes)))
-
-
-def test_killed_supervisor_leaves_no_process(stuck):
-    running, processes = stuck
-    running.kill()
-    until(lambda: not any(map(alive, processes)))
-
-
-# ---- A project ----
 
 
 MAKEFILE = """

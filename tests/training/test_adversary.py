@@ -14,7 +14,6 @@ from support.processes import until, words_of
 from shmbridge import Host
 from shmbridge.errors import (
     ClosedError,
-    DeadlineError,
     ForkedError,
     InvalidError,
     ShmbridgeError,
@@ -120,17 +119,6 @@ def test_an_unknown_module_changes_nothing(vector, py):
     assert workers.counts == {"ok": 2}
 
 
-def test_a_sampler_of_one_module(vector, py, corpus):
-    env, workers = vector(py(GOOD), n=3, sampler=Corpus([corpus[0]]).sampler(1))
-    env.reset(seed=1)
-    assert steps(env, 8) == 6
-
-
-def test_more_environments_than_the_host_has_channels(vector, py):
-    with pytest.raises(InvalidError, match="channels=3"):
-        vector(py(GOOD), n=3, channels=2)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -164,14 +152,6 @@ def test_compilers_that_ask_nothing_are_an_error_that_shows_them(vector, py):
     workers.task = py(GOOD)
     env.reset()
     assert steps(env, 3) == 1
-
-
-def test_compilers_that_hang_before_they_ask_are_late(vector, py):
-    env, workers = vector(py("time.sleep(1000)"), timeout=0.5)
-    with pytest.raises(DeadlineError):
-        env.reset()
-    with pytest.raises(InvalidError, match="reset"):
-        steps(env, 1)
 
 
 def test_a_forked_child_touches_nothing_and_starts_no_compilers(vector, py):

@@ -108,19 +108,6 @@ def test_one_that_fills_the_disk(sh, corpus):
     assert outcome.kind in ("signal", "exit status")  # of SIGXFSZ
 
 
-def test_one_that_is_killed_from_outside(sh, corpus, in_thread, no_leftovers):
-    call = in_thread(sh('echo $$ > "$TMPDIR/pid"; sleep 1000').run, corpus[0])
-
-    def shell():
-        found = [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
-        return found[0] if found else None
-
-    until(shell)
-    os.kill(shell(), signal.SIGKILL)
-    outcome = call.result()
-    assert (outcome.kind, outcome.signal) == ("signal", "SIGKILL")
-
-
 def test_one_that_floods_stderr(sh, corpus):
     outcome = sh("head -c 50000000 /dev/zero | tr '\\0' x >&2; echo the end >&2").run(corpus[0])
     assert outcome.kind == "ok"
