@@ -70,8 +70,8 @@ VICTIMS = """
                     os.kill(os.getpid(), signal.SIGKILL)
                 return function(*args, **options)
             return wrapper
-        changes = [(segment, "_create"), (segment, "_reserve"), (os, "link"), (os, "open"),
-            (os, "close"), (pathlib.Path, "unlink"), (posix_ipc, "unlink_shared_memory")]
+        changes = [(segment, "_create"), (os, "link"), (os, "open"), (os, "close"),
+            (pathlib.Path, "unlink"), (posix_ipc, "unlink_shared_memory")]
         for module, function in changes:
             setattr(module, function, wrap(getattr(module, function)))
 
