@@ -1,4 +1,4 @@
-"""Options that several commands have, and the types of options: files, numbers of bytes."""
+"""Options that several commands have, and the types of options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
@@ -8,29 +8,33 @@ from typing import Any
 
 import click
 
-from shmbridge._native import lib
-from shmbridge._urls.options import HostOptions, byte_count
-from shmbridge.errors import InvalidError
+from shmbridge._urls.options import HostOptions
 
 Command = Callable[..., Any]
 FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def in_letters(count: int) -> str:
-    """65536 as 64K."""
-    for unit, letter in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
-        if count % unit == 0:
-            return f"{count // unit}{letter}"
-    return str(count)
-
-
-def size(text: str) -> int:
-    """The type of an option: a number of bytes, for example 65536, 64K or 1M."""
-    try:
-        return byte_count(text)
-    except InvalidError as error:
-        raise click.BadParameter(str(error)) from error
+BYTES = "{}, for example 65536, 64K or 1M.  [default: {}K]"
+HOST = {  # options of a host: what they take, and what they are
+    "channels": (
+        "N",
+        f"How many runners can connect at once.  [default: {HostOptions.channels}; 1 for pipes]",
+    ),
+    "request_bytes": (
+        "BYTES",
+        BYTES.format("The maximum size of a request", HostOptions.request_bytes >> 10),
+    ),
+    "advice_bytes": (
+        "BYTES",
+        BYTES.format("The maximum size of an advice", HostOptions.advice_bytes >> 10),
+    ),
+    "deadline": (
+        "SECONDS",
+        "How long an answer may take, for compilers without their own deadline. inf: no limit.  "
+        "[default: 10]",
+    ),
+    "until_idle": ("SECONDS", "End after this time without a runner."),
+}
+ROOM = "channels", "request_bytes", "advice_bytes"
 
 
 def option(text: str, *names: str, **settings: Any) -> Any:
@@ -68,22 +72,22 @@ def takes(options: Any) -> Callable[[Command], Command]:
     return decorate
 
 
-def room_options(command: Command) -> Command:
-    """A host's sizes. Options that are not given are None: pipes and some other hosts lack them."""
-    channels = f"{HostOptions.channels}; 1 for pipes"
-    runners = click.IntRange(1, lib.MAX_CHANNELS)
-    advice_bytes = in_letters(HostOptions.advice_bytes)
-    request_bytes = in_letters(HostOptions.request_bytes)
-    for name, kind, text, default in (
-        ("advice-bytes", size, "The maximum size of an advice.", advice_bytes),
-        ("request-bytes", size, "The maximum size of a request.", request_bytes),
-        ("channels", runners, "How many runners can connect at once.", channels),
-    ):
-        option = click.option(f"--{name}", type=kind, help=f"{text}  [default: {default}]")
-        command = option(command)
-    return command
+def host_options(*names: str) -> Callable[[Command], Command]:
+    """Options of a host, as its URL has them too: texts, None where they are not given."""
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
+            metavar, text = HOST[name]
+            flag = f"--{name.replace('_', '-')}"
+            command = click.option(flag, metavar=metavar, help=text)(command)
+        return command
+
+    return decorate
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the command line has."""
-    return {name: value for name, value in options.items() if value is not None}
+def given(texts: Mapping[str, str | None]) -> dict[str, Any]:
+    """The values of those that are given; pipes and some other hosts lack others. Errors:
+    InvalidError."""
+    said: dict[str, Any] = {name: text for name, text in texts.items() if text is not None}
+    options = HostOptions(**said)
+    return {name: getattr(options, name) for name in said}

@@ -8,7 +8,7 @@ import click
 
 from shmbridge.cli._background import background_option, begin, how_to_end
 from shmbridge.cli._console import console, escape
-from shmbridge.cli._option_types import FILE, given, room_options
+from shmbridge.cli._option_types import FILE, ROOM, given, host_options
 from shmbridge.cli._processes import until_signal
 from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter
@@ -17,7 +17,7 @@ from shmbridge.logs import LogWriter
 @click.command()
 @click.argument("host_url")
 @click.argument("runner_url")
-@room_options
+@host_options(*ROOM)
 @background_option
 def relay(**options: Any) -> None:
     """Pass compilers' questions on to a model elsewhere, until Ctrl-C.
@@ -43,7 +43,7 @@ def relay(**options: Any) -> None:
 @click.argument("runner_url", metavar="TARGET")
 @click.argument("host_url", metavar="LISTEN")
 @click.argument("log", type=FILE)
-@room_options
+@host_options(*ROOM)
 @background_option
 def record(**options: Any) -> None:
     """Relay compilers' questions to a host, and write them to a log.

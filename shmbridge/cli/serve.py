@@ -24,10 +24,11 @@ from shmbridge.cli._model import OnnxModel, load_python
 from shmbridge.cli._option_types import (
     EXISTING_FILE,
     FILE,
+    HOST,
     argument,
     given,
+    host_options,
     option,
-    room_options,
     takes,
 )
 from shmbridge.cli._processes import handle, until_signal
@@ -182,20 +183,7 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
 
 @click.command()
 @takes(Options)
-@room_options
-@click.option(
-    "--deadline",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="How long an answer may take, for compilers without their own deadline. inf: no limit.  "
-    "[default: 10]",
-)
-@click.option(
-    "--until-idle",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="End after this time without a runner.",
-)
+@host_options(*HOST)
 @background_option
 def serve(options: Options, background: bool, **room: Any) -> None:
     """Serve a model to compilers until Ctrl-C.

@@ -8,9 +8,8 @@ from click.testing import CliRunner
 from support.cli import refused, run
 
 import shmbridge
-from shmbridge._urls.options import byte_count
 from shmbridge.cli import main
-from shmbridge.cli._option_types import in_letters, option, takes
+from shmbridge.cli._option_types import option, takes
 from shmbridge.errors import InvalidError
 
 
@@ -53,14 +52,6 @@ def test_config_alone_prints_everything():
         f"{what}:" in said
         for what in ("cflags", "libs", "cmakedir", "pkgconfigdir", "prefix", "examples", "version")
     )
-
-
-@pytest.mark.parametrize(
-    "count, text",
-    [(1, "1"), (1000, "1000"), (1024, "1K"), (65536, "64K"), (3 << 20, "3M"), (1 << 30, "1G")],
-)
-def test_sizes_are_said_as_they_may_be_typed(count, text):
-    assert in_letters(count) == text and byte_count(text) == count
 
 
 @pytest.mark.parametrize("kind", [bool, "bool"])  # "bool": of a module that postpones annotations
