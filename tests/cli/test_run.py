@@ -225,6 +225,10 @@ PIPED = """
 """
 
 
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 @pytest.mark.parametrize("transport", ["pipes"], indirect=True)
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_pipes_are_the_users_alone_and_end_with_a_killed_run(
@@ -236,8 +240,8 @@ def test_pipes_are_the_users_alone_and_end_with_a_killed_run(
     os.close(inherited)
     until((tmp_path / "ready").exists)
     assert (tmp_path / "modes").read_text() == "700\n600\n600\n"
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for child in children if interrupted else ():
+    python = children(process.pid)[0]
+    for child in children(python) if interrupted else ():
         if "clang.sh" not in Path(f"/proc/{child}/cmdline").read_text():
             os.kill(int(child), signal.SIGINT)
     process.kill()

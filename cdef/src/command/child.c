@@ -158,8 +158,8 @@ static _Noreturn void start(char *const *command, char *const *environment, stru
         if (sigaction(FORWARDED[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             signal(FORWARDED[i], SIG_DFL);
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    connect_streams(s, held);
+    prctl(PR_SET_PDEATHSIG, s ? SIGTERM : SIGKILL);
+    if (s) connect_streams(s, held);
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (getppid() == parent) become(command, environment);
     _exit(NO_COMPILER);

@@ -29,8 +29,8 @@ bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, cons
 void shmb_streams_deliver(const struct streams *s);
 
 /* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
- * what it prints held back. Like ours, it gets SIGTERM when this process is killed. Returns its
- * status as waitpid does; -1, with errno: it cannot be started. */
+ * what it prints held back. When this process is killed it gets SIGTERM, or SIGKILL if `s` is NULL.
+ * Returns its status as waitpid does; -1, with errno: it cannot be started. */
 int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held);
 /* Was SIGINT, SIGTERM or SIGHUP passed to a compiler? */
 bool shmb_child_signalled(void);
