@@ -75,7 +75,8 @@ def test_every_parameter_is_told(name):
     thing = SHOWN[name]
     if inspect.isclass(thing) and (issubclass(thing, Exception) or "__init__" not in vars(thing)):
         return  # its constructor is another's
-    assert untold(thing) == []
+    of_all = inspect.getdoc(SHOWN.get(name.rpartition(".")[0])) or ""  # "methods take the label …"
+    assert [each for each in untold(thing) if f"take the {each} " not in of_all] == []
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
