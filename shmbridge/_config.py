@@ -15,12 +15,6 @@ def prefix() -> Path:
     return Path(_native.__file__).parent
 
 
-def headers() -> list[Path]:
-    """The C API's headers, in reading order."""
-    include = prefix() / "include"
-    return [include / "shmbridge.h", *sorted(include.glob("shmbridge/*.h"))]
-
-
 def cflags() -> str:
     """Compiler flags, quoted for a shell."""
     return shlex.join([f"-I{prefix() / 'include'}"])

@@ -74,7 +74,7 @@ class Search:
     """Searches for attributes with the smallest score, by functions before and after LLVM."""
 
     def __init__(self, before: Functions, after: Functions, measure: Measure) -> None:
-        self._functions, self.measure = before, measure
+        self.measure = measure
         self._callers = {to: {n for n, f in before.items() if to in f.calls} for to in before}
         called = {callee for function in after.values() for callee in function.calls}
         self._default = dict[str, str]()  # what LLVM does with a callee; "": not always the same

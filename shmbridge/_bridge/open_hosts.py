@@ -14,7 +14,6 @@ _open_hosts: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary
 
 @atexit.register
 def close_all() -> None:
-    """Closes every host of this process."""
     for host in list(_open_hosts.values()):
         host.close()
 
@@ -45,7 +44,6 @@ os.register_at_fork(
 
 
 def opened(host: Any) -> None:
-    """Will be closed at the end."""
     _open_hosts[host.name] = host
     _handle_sigterm(True)
 
@@ -56,7 +54,6 @@ def host_of(name: str) -> Any:
 
 
 def closed(host: Any) -> None:
-    """Is closed by now."""
     if host_of(host.name) is host:  # another may have the name already
         del _open_hosts[host.name]
     if not _open_hosts:

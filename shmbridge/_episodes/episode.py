@@ -64,7 +64,6 @@ class Episode:
 
     @property
     def now(self) -> State:
-        """What C has of it."""
         return State(*self.rows.core.row(self.row))
 
     # ---- Begin and end ----
@@ -130,7 +129,6 @@ class Episode:
                 self.rows.core.move(self.row, SENT)
 
     def time_out(self, seconds: float | None) -> None:
-        """Nothing came for so long."""
         if self.now.state == SENT:
             self._over(False, {"error": f"the compiler asked nothing for {seconds} s"})
 

@@ -82,7 +82,6 @@ class Channels:
         return self.keys.take(key)
 
     def refuse(self, key: int, why: str = GIVEN_UP) -> None:
-        """Answers with an error."""
         request = self.read(key)
         if request is not None:
             with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
@@ -133,7 +132,6 @@ class Channels:
         return keys
 
     def clear(self) -> None:
-        """Forgets the requests that no episode has."""
         self._held.clear()
 
     def _join(self, key: int, workers: Workers) -> None:

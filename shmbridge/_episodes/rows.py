@@ -61,5 +61,4 @@ class Rows:
         return info
 
     def name_of(self, agent: int) -> str:
-        """An agent's name."""
         return self.names[agent].decode(errors="surrogateescape")

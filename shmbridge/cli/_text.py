@@ -34,7 +34,6 @@ class _Lines(logging.Formatter):
         self._verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
-        """The lines of a record."""
         text = printable(record.getMessage())
         if not record.exc_info:
             return text

@@ -42,8 +42,6 @@ class Worker:
 
 
 class WorkerHost(Host):
-    """The host of a worker."""
-
     def __init__(self, worker: Worker, name: str, **options: Any) -> None:
         self._worker, self._workers = worker.number, worker.count
         super().__init__(name, **options)
@@ -74,8 +72,6 @@ def become_worker(name: str, count: int, answers: Callable[[], None]) -> Worker:
 
 
 class _Supervisor:
-    """The workers' parent."""
-
     def __init__(self, name: str, count: int) -> None:
         self.name, self.count, self.pid = name, count, os.getpid()
         self.started = False  # all workers have answered

@@ -53,8 +53,6 @@ def show(library: Path) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """The command line."""
-
     model: Path = argument(type=click.Path(exists=True, path_type=Path))
     output: Path | None = option("The library to write.", "-o", "--output", type=FILE)
     sizes: tuple[tuple[str, int], ...] = option(

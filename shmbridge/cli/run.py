@@ -49,8 +49,6 @@ def beware_of_cache(words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """The command line."""
-
     decisions: list[str] = option(
         "The decisions that the policy makes, separated by commas: inline, evict (register "
         "allocation), priority (of live ranges).",

@@ -83,8 +83,6 @@ def _inputs_and_calls(host: Host, model: Model) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Options:
-    """The command line."""
-
     name: str = argument()
     onnx: Path | None = option(
         'An ONNX model. Its inputs have the features\' names; a single output becomes "advice".',

@@ -37,8 +37,6 @@ FOLDER, COUNT = click.Path(file_okay=False, path_type=Path), click.IntRange(1)
 
 @dataclass(frozen=True)
 class Options:
-    """The command line."""
-
     output: Path = option("The folder of the files.", "-o", type=FOLDER, required=True)
     score: str = option(
         "What to make smaller: text (bytes of .text), object (bytes of the output), or a command "

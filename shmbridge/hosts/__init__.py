@@ -146,7 +146,6 @@ class PipeBackedHost(Host):
             super().close()
 
     def _hang_up(self) -> None:
-        """Lets the pipes go."""
         lib.shmb_pipe_server_close(self._server)
 
     def _add(self, line: PipePair, limit: int) -> None:

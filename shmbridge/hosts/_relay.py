@@ -80,12 +80,10 @@ class Relay:
 
     @property
     def asked(self) -> int:
-        """How many questions came."""
         return sum(channel.asked for channel in self._channels.values())
 
     @property
     def errors(self) -> int:
-        """How many were passed on."""
         return sum(channel.errors for channel in self._channels.values())
 
     def _rest(self) -> None:
@@ -111,8 +109,6 @@ class Relay:
 
 
 class _Channel(threading.Thread):
-    """What one channel's runner asks."""
-
     def __init__(self, relay: Relay, runner: TypedRunner | None = None) -> None:
         super().__init__(daemon=True)
         self._relay = relay

@@ -190,7 +190,6 @@ def _score(file: Input, layout: Layout, number: int) -> Array | None:
 
 
 def read_layout(path: Path) -> Layout:
-    """What a file's header says."""
     with Input(path) as file:
         try:
             return layout_of(file, file.line())
@@ -230,7 +229,6 @@ def _distinct(file: Input, specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
 
 
 def _spec(file: Input, found: Any) -> Spec:
-    """A spec of the header, checked."""
     if not isinstance(found, dict):
         file.fail(f"expected a tensor's spec, found {found!r:.100}")
     name, kind, shape, dtype = (found.get(key) for key in ("name", "type", "shape", "dtype"))

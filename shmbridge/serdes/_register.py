@@ -51,6 +51,5 @@ ffi.def_extern("shmb_python_decode", error=lib.SHMB_INVALID)(_decode)
 
 
 def register(name: str, serdes: SerDes) -> None:
-    """As plugins.register."""
     calls = lib.shmb_python_encode, lib.shmb_python_decode
     plugins.register("shmb_serdes", lib.shmb_register_serdes, name, serdes, *calls)

@@ -33,7 +33,6 @@ class Baselines:
             ) from None
 
     def get(self, key: str) -> dict[str, float] | None:
-        """The scores of a key."""
         return self._known.get(key)
 
     def put(self, key: str, scores: dict[str, float]) -> None:

@@ -274,7 +274,6 @@ class Compilations:
         return compilation
 
     def run(self, module: Module, url: str | None, label: str) -> Outcome:
-        """Waits for the outcome of one."""
         if self._ended:
             return Outcome(OutcomeKind.ENDED, module.name)
         compilation = self.start(module, url, label)
@@ -300,7 +299,6 @@ class Compilations:
         return replace(outcome, kind=OutcomeKind.ADVICE)
 
     def baseline(self, module: Module) -> dict[str, float]:
-        """As `Task.baseline`."""
         task, key = self._task, self._task._key(module)
         found = task._baselines.get(key)
         if found is None or found.keys() != task.scores.keys():
@@ -322,7 +320,6 @@ class Compilations:
                 compilation.end()
 
     def close(self) -> None:
-        """Ends them."""
         self.end()
         for compilation in list(self._running):
             compilation.close()

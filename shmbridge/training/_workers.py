@@ -238,5 +238,4 @@ class _Worker:
             self._ended.set()
 
     def outcome(self, timeout: float | None) -> Outcome | None:
-        """As `Workers.outcome`."""
         return self._outcome if self._ended.wait(timeout) else None

@@ -91,7 +91,6 @@ class Pipes(Child):
         return any(info.defaulted and name not in self._defaults for name, info in infos)
 
     def _infos(self, server: Any) -> list[tuple[str, Any]]:
-        """What was asked so far."""
         infos = [ffi.new("shmb_conversation_info *") for _ in self._decisions]
         for line, info in enumerate(infos):
             lib.shmb_pipe_server_info(server, line, info)
@@ -156,7 +155,6 @@ def _reason(server: Any) -> str:
 
 
 def _line(decision: str, info: Any) -> str:
-    """As a report has it."""
     why = ffi.string(info.why).decode(errors="replace") if info.status and info.why else ""
     return f"{decision} {info.asked} {info.defaulted} {info.status} {' '.join(why.split())}\n"
 
