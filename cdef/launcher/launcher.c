@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,17 +23,9 @@
 #include "command/run.h"
 
 #define PYTHON "shmbridge-python"
-enum { DECISIONS = 3 };
 
-struct run {
-    const shmb_llvm_decision *decisions[DECISIONS + 1]; /* what to ask about */
-    const char *names, *policy, *url;                   /* url NULL: the policy is to be started */
-    double deadline;                                    /* less than 0: the host says it */
-    bool strict, verbose;
-    char **command;
-    char program[SHMB_PROGRAM_BYTES], *library;
-};
-static struct run the_run = {.deadline = -1};
+/* What the options say, all of one process. url NULL: the policy is to be started. */
+static shmb_run run = {.deadline = -1, .defaults = "", .limit = -1};
 
 static _Noreturn void give_up(void);
 
@@ -50,29 +41,28 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
 
 /* ---- What is done here ---- */
 
-static bool add_decision(struct run *r, const char *name, size_t size) {
-    const shmb_llvm_decision *d = shmb_llvm_decisions;
-    while (d->name && (strlen(d->name) != size || strncmp(d->name, name, size) != 0)) d++;
-    int n = 0;
-    for (; r->decisions[n]; n++)
-        if (r->decisions[n] == d) return false;
-    r->decisions[n] = d;
-    return d->name != NULL;
+static const shmb_llvm_decision *find_decision(const char *name, size_t size) {
+    for (const shmb_llvm_decision *d = shmb_llvm_decisions; d->name; d++)
+        if (strlen(d->name) == size && strncmp(d->name, name, size) == 0) return d;
+    return NULL;
 }
 
-static bool read_decisions(struct run *r, const char *names) {
-    memset(r->decisions, 0, sizeof r->decisions);
-    r->names = names;
+/* Each is known, and comes once. */
+static bool read_decisions(const char *names) {
+    unsigned seen = 0;
+    run.decisions = names;
     for (size_t n;; names += n + 1) {
         n = strcspn(names, ",");
-        if (!add_decision(r, names, n)) return false;
+        const shmb_llvm_decision *d = find_decision(names, n);
+        if (!d || seen >> (d - shmb_llvm_decisions) & 1) return false;
+        seen |= 1u << (d - shmb_llvm_decisions);
         if (!names[n]) return true;
     }
 }
 
-static bool read_deadline(struct run *r, const char *seconds) {
+static bool read_deadline(const char *seconds) {
     char *end;
-    r->deadline = strtod(seconds, &end);
+    run.deadline = strtod(seconds, &end);
     return *seconds && !*end && strspn(seconds, "0123456789.") == strlen(seconds);
 }
 
@@ -93,7 +83,7 @@ static char **skip_option(char **words) {
 }
 
 /* Reads the options and finds the command. False: Python has to read the options. */
-static bool read_words(struct run *r, char **words) {
+static bool read_words(char **words) {
     const char *value;
     bool ours = true;
     for (; *words && **words == '-'; words++) {
@@ -102,20 +92,20 @@ static bool read_words(struct run *r, char **words) {
             words++;
             break;
         }
-        if (strcmp(*words, "--strict") == 0) r->strict = true;
-        else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) r->verbose = true;
-        else if ((value = option(&words, "--llvm"))) ours &= read_decisions(r, value);
-        else if ((value = option(&words, "--deadline"))) ours &= read_deadline(r, value);
-        else if ((value = option(&words, "--connect"))) r->policy = r->url = value;
+        if (strcmp(*words, "--strict") == 0) run.strict = true;
+        else if (strcmp(*words, "-v") == 0 || strcmp(*words, "--verbose") == 0) run.verbose = true;
+        else if ((value = option(&words, "--llvm"))) ours &= read_decisions(value);
+        else if ((value = option(&words, "--deadline"))) ours &= read_deadline(value);
+        else if ((value = option(&words, "--connect"))) run.policy = run.url = value;
         else if ((value = option(&words, "--host")) || (value = option(&words, "--onnx")))
-            r->policy = value, ours = false;
+            run.policy = value, ours = false;
         else {
             ours = false;
             words = skip_option(word);
         }
     }
-    r->command = words;
-    return ours && r->decisions[0] && r->url && *r->url && *words;
+    run.plain = words;
+    return ours && run.decisions && run.url && *run.url && *words;
 }
 
 /* Does clang get words from elsewhere, or flags of LLVM that may stand against ours? Python
@@ -127,7 +117,7 @@ static bool says_more(const char *word) {
 
 /* Is it clang, without a link that optimises, whose linker needs
  * flags too? */
-static bool is_plain_clang(char **command) {
+static bool is_plain_clang(char *const *command) {
     char *pattern = text("^%s$", shmb_compiler_name);
     const char *name = shmb_file_name(command[0]);
     regex_t compiled;
@@ -139,7 +129,7 @@ static bool is_plain_clang(char **command) {
     if (strchr(command[0], '=') || (command[1] && strncmp(command[1], "-cc1", 4) == 0) ||
         getenv("CCC_OVERRIDE_OPTIONS"))
         return false;
-    for (char **word = command + 1; *word; word++)
+    for (char *const *word = command + 1; *word; word++)
         if (says_more(*word) || strncmp(*word, "-flto", 5) == 0) return false;
     return is;
 }
@@ -167,31 +157,34 @@ static char *find_library(const char *folder) {
     return found;
 }
 
-static bool is_ours(struct run *r, char **words, const char *folder) {
-    return words[0] && words[1] && strcmp(words[1], "run") == 0 && read_words(r, words + 2) &&
-           is_plain_clang(r->command) && shmb_program_find(*r->command, r->program) &&
-           shmb_program_preloads(r->program) && !shmb_build_cache() &&
-           (r->library = find_library(folder));
+static bool is_ours(char **words, const char *folder) {
+    char program[SHMB_PROGRAM_BYTES];
+    return words[0] && words[1] && strcmp(words[1], "run") == 0 && read_words(words + 2) &&
+           is_plain_clang(run.plain) && shmb_program_find(*run.plain, program) &&
+           shmb_program_preloads(program) && !shmb_build_cache() &&
+           (run.library = find_library(folder));
 }
 
 /* ---- The compiler ---- */
 
 /* The command, asking. */
-static char **asking(const struct run *r) {
-    size_t n = 0, words = 0;
-    while (r->command[words]) words++;
-    char **made = calloc(words + 4 * DECISIONS + 5, sizeof *made);
+static char **asking(void) {
+    enum { ADDED = 16 };
+    size_t n = 0, words = 0, size;
+    while (run.plain[words]) words++;
+    char **made = calloc(words + ADDED, sizeof *made);
     if (!made) give_up();
-    made[n++] = r->command[0];
+    made[n++] = run.plain[0];
     made[n++] = text("%s", shmb_clang_unwarned);
-    for (const shmb_llvm_decision *const *d = r->decisions; *d; d++) {
+    for (const char *name = run.decisions; *name; name += size + (name[size] == ',')) {
+        const shmb_llvm_decision *d = find_decision(name, size = strcspn(name, ","));
         made[n++] = "-mllvm";
-        made[n++] = text("%s", (*d)->advisor);
+        made[n++] = text("%s", d->advisor);
         made[n++] = "-mllvm";
-        made[n++] = text("%s%s.%s", (*d)->channel, shmb_channel_base, (*d)->name);
+        made[n++] = text("%s%s.%s", d->channel, shmb_channel_base, d->name);
     }
     made[n++] = text("%s", shmb_clang_warned);
-    memcpy(made + n, r->command + 1, words * sizeof *made);
+    memcpy(made + n, run.plain + 1, words * sizeof *made);
     return made;
 }
 
@@ -206,26 +199,25 @@ static const char *become_python(const char *folder, char **words) {
 }
 
 /* There is no memory, or no process, for more; or no Python. */
-static int do_without(const struct run *r, const char *why) {
-    if (!r->command || !*r->command || r->strict) {
+static int do_without(const char *why) {
+    if (!run.plain || !*run.plain || run.strict) {
         fprintf(stderr, "shmbridge: %s\n", why);
         return 1;
     }
-    if (shmb_build_failed(r->policy ? r->policy : PYTHON, SHMB_BUILD_OTHER))
+    if (shmb_build_failed(run.policy ? run.policy : PYTHON, SHMB_BUILD_OTHER))
         fprintf(stderr, shmb_build_warning, why);
-    return shmb_child_become(r->command);
+    return shmb_child_become(run.plain);
 }
 
-static void give_up(void) { exit(do_without(&the_run, strerror(errno))); }
+static void give_up(void) { exit(do_without(strerror(errno))); }
 
 /* Python may end before it says that it has begun: the environment may be made for another one, or
  * a package may be broken. */
-static int run_in_python(const struct run *r, const char *folder, char **words) {
+static int run_in_python(const char *folder, char **words) {
     int begun[2];
     char byte, *python = text("%s/" PYTHON, folder);
-    if (!r->command || !*r->command || r->strict || access(python, X_OK) ||
-        pipe2(begun, O_NONBLOCK))
-        return do_without(r, become_python(folder, words));
+    if (!run.plain || !*run.plain || run.strict || access(python, X_OK) || pipe2(begun, O_NONBLOCK))
+        return do_without(become_python(folder, words));
     size_t n = 0;
     while (words[n]) n++;
     char **all = calloc(n + 3, sizeof *all);
@@ -239,32 +231,32 @@ static int run_in_python(const struct run *r, const char *folder, char **words) 
     int status = shmb_child_run(all, environ, NULL, false);
     if (status < 0) give_up();
     if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) return shmb_end_as(status);
-    return do_without(r, "Python cannot start: expected $PYTHONHOME, $PYTHONPATH and their like "
-                         "to be unset or for the Python of shmbridge");
+    return do_without("Python cannot start: expected $PYTHONHOME, $PYTHONPATH and their like "
+                      "to be unset or for the Python of shmbridge");
 }
 
 /* Removes the file that -o names. Python also finds the names that clang chooses. */
-static void remove_output(char **command) {
+static void remove_output(char *const *command) {
     struct stat file;
-    for (char **word = command; *word; word++)
+    for (char *const *word = command; *word; word++)
         if (strcmp(*word, "-o") == 0 && word[1] && stat(word[1], &file) == 0 &&
             S_ISREG(file.st_mode))
             unlink(word[1]);
 }
 
 /* With --strict nothing stays of what was compiled since then. */
-static int refuse(const struct run *r, const char *folder, char **words, long long began) {
+static int refuse(const char *folder, char **words) {
     size_t n = 0;
     while (words[n]) n++;
     char **all = calloc(n + 3, sizeof *all);
     if (!all) give_up();
     memcpy(all, words, 2 * sizeof *all);
     all[2] = "--refused";
-    all[3] = text("%lld %s", began, shmb_run_why());
+    all[3] = text("%lld %s", run.began, shmb_run_why());
     memcpy(all + 4, words + 2, (n - 2) * sizeof *all);
     become_python(folder, all);
     fprintf(stderr, "shmbridge: %s\n", shmb_run_why());
-    remove_output(r->command);
+    remove_output(run.plain);
     return 1;
 }
 
@@ -277,36 +269,24 @@ static void use_usual_streams_and_signals(void) {
 }
 
 int main(int argc, char **argv) {
-    char self[PATH_MAX] = "", why[SHMB_WHY_BYTES];
-    struct run *r = &the_run;
+    char self[PATH_MAX] = "", program[SHMB_PROGRAM_BYTES], why[SHMB_WHY_BYTES];
     (void)argc;
     use_usual_streams_and_signals();
     /* without /proc, too */
     if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;
-    bool ours = is_ours(r, argv, self);
-    bool asks = !r->policy || shmb_build_asks(r->policy, r->url, why);
+    bool ours = is_ours(argv, self);
+    bool asks = !run.policy || shmb_build_asks(run.policy, run.url, why);
     /* Python keeps a cache in front from storing what was compiled without the policy. */
-    bool plainly = !asks && !r->strict && !shmb_build_cache() && *r->command &&
-                   shmb_program_find(*r->command, r->program);
-    if (!ours && !plainly) return run_in_python(r, self, argv);
-    int report = shmb_unnamed_file();
-    if (report < 0) give_up();
-    shmb_run run = {.policy = r->policy,
-                    .url = r->url,
-                    .deadline = r->deadline,
-                    .decisions = r->names,
-                    .defaults = "",
-                    .limit = -1,
-                    .library = r->library,
-                    .compiler = r->command[0],
-                    .source = shmb_compiler_source(r->command, false),
-                    .plain = r->command,
-                    .asking = asking(r),
-                    .report = report,
-                    .strict = r->strict,
-                    .verbose = r->verbose};
+    bool plainly = !asks && !run.strict && !shmb_build_cache() && *run.plain &&
+                   shmb_program_find(*run.plain, program);
+    if (!ours && !plainly) return run_in_python(self, argv);
+    run.report = shmb_unnamed_file();
+    if (run.report < 0) give_up();
+    run.compiler = run.plain[0];
+    run.source = shmb_compiler_source(run.plain, false);
+    run.asking = asks ? asking() : run.plain;
     int status = asks ? shmb_run_end(&run, shmb_run_ask(&run))
                       : shmb_run_without(&run, why, SHMB_BUILD_OTHER);
-    return status < 0 ? refuse(r, self, argv, run.began) : shmb_end_as(status);
+    return status < 0 ? refuse(self, argv) : shmb_end_as(status);
 }

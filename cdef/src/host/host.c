@@ -9,7 +9,6 @@
 #include "host/host_channel.h"
 #include "segment/attach.h"
 #include "segment/peer.h"
-#include "segment/ring.h"
 #include "segment/wait.h"
 
 enum {

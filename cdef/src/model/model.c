@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/order.h"
 #include "message/convert.h"
 #include "process/watchdog.h"

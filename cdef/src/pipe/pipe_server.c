@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/order.h"
 #include "pipe/conversation.h"
 #include "pipe/frame.h"
 

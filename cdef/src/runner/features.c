@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/order.h"
 #include "runner/runner.h"
 
 void *shmb_runner_add(shmb_runner *r, const char *name, shmb_dtype dtype, shmb_kind kind,

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 shmb_status shmb_local_open(struct local *l, shmb_runner *r) {
     if (!shmb_memory_reserve(&l->request))
         return shmb_fail(&r->broken, SHMB_NO_MEMORY, "no memory for a runner");

@@ -6,7 +6,6 @@
 #include "base/registry.h"
 #include "message/sink.h"
 #include "runner/local.h"
-#include "runner/nonblocking.h"
 
 static struct registry known = {.adding = PTHREAD_MUTEX_INITIALIZER};
 

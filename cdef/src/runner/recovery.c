@@ -1,15 +1,11 @@
 /* A runner that, when its host is gone, connects and asks anew. */
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/order.h"
 #include "runner/default.h"
 #include "runner/local.h"
-#include "runner/nonblocking.h"
 #include "shmbridge/environment.h"
 
 enum { DOUBLINGS = 4 };

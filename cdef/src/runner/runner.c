@@ -1,14 +1,10 @@
 #include "runner/runner.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/order.h"
 #include "message/dtype.h"
 #include "runner/default.h"
-#include "runner/nonblocking.h"
 
 shmb_status shmb_runner_inherited(struct error *e) {
     return shmb_fail(e, SHMB_FORKED,

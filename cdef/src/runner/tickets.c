@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/order.h"
 #include "runner/runner.h"
 
 enum {

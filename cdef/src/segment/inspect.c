@@ -1,8 +1,6 @@
 /* What `shmbridge ls` and `shmbridge inspect` show, read without claiming anything. */
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "message/header.h"
 #include "segment/attach.h"
