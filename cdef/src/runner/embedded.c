@@ -159,42 +159,42 @@ static shmb_status enter(struct error *e) {
     return shmb_fail(e, SHMB_CLOSED, "Python has ended, since the program ends");
 }
 
-static void leave(void) {
+/* Passes on what Python returned. */
+static shmb_status leave(shmb_status returned) {
     finish_first();
     atomic_fetch_sub(&inside, 1);
+    return returned;
 }
-
-#define IN_PYTHON(call)                                                                            \
-    if (enter(sink->error)) return sink->error->status;                                            \
-    shmb_status status = embedding.call;                                                           \
-    leave();                                                                                       \
-    return status;
 
 static shmb_status python_open(void *context, const char *where, const shmb_options *options,
                                void **state, shmb_sink *sink) {
-    IN_PYTHON(runner.open(context, where, options, state, sink))
+    if (enter(sink->error)) return sink->error->status;
+    return leave(embedding.runner.open(context, where, options, state, sink));
 }
 
 static shmb_status python_evaluate(void *state, const shmb_tensor *features, int64_t count,
                                    shmb_dtype want, double deadline, shmb_sink *sink) {
-    IN_PYTHON(runner.evaluate(state, features, count, want, deadline, sink))
+    if (enter(sink->error)) return sink->error->status;
+    return leave(embedding.runner.evaluate(state, features, count, want, deadline, sink));
 }
 
 static void python_close(void *state) {
     struct error ignored;
     if (enter(&ignored)) return;
     embedding.runner.close(state);
-    leave();
+    leave(SHMB_OK);
 }
 
 static shmb_status python_encode(void *context, shmb_side side, const shmb_tensor *fields,
                                  int64_t count, shmb_dtype want, shmb_sink *sink) {
-    IN_PYTHON(serdes.encode(context, side, fields, count, want, sink))
+    if (enter(sink->error)) return sink->error->status;
+    return leave(embedding.serdes.encode(context, side, fields, count, want, sink));
 }
 
 static shmb_status python_decode(void *context, shmb_side side, const void *bytes, size_t size,
                                  shmb_dtype want, shmb_sink *sink) {
-    IN_PYTHON(serdes.decode(context, side, bytes, size, want, sink))
+    if (enter(sink->error)) return sink->error->status;
+    return leave(embedding.serdes.decode(context, side, bytes, size, want, sink));
 }
 
 static shmb_status add_runner(const char *scheme, void *context) {
@@ -331,7 +331,6 @@ shmb_status shmb_embedded_resolve(struct url *url, struct error *e) {
     size_t scheme = (size_t)snprintf(text, sizeof text, "%s://", url->scheme);
     shmb_url_where(url, text + scheme, sizeof text - scheme);
     if (enter(e)) return e->status;
-    shmb_status status = embedding.resolve(&embedding, text, sizeof text);
-    leave();
+    shmb_status status = leave(embedding.resolve(&embedding, text, sizeof text));
     return status ? shmb_fail(e, status, "%s", text) : shmb_url_split(text, url, &ignored, e);
 }
