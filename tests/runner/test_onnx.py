@@ -170,9 +170,9 @@ def test_sizes_that_changed_in_a_request_that_did_not_fit_are_taken_over_all_the
 @pytest.mark.parametrize(
     ("port", "says"),
     [
-        (helper.make_tensor_value_info("odd", T.STRING, [1]), "of strings"),
-        (helper.make_tensor_sequence_value_info("odd", T.FLOAT, None), "a sequence"),
-        (helper.make_tensor_value_info("odd", T.FLOAT8E4M3FN, [1]), "of a packed or 8-bit float"),
+        (helper.make_tensor_value_info("odd", T.STRING, [1]), "element type 8"),
+        (helper.make_tensor_sequence_value_info("odd", T.FLOAT, None), "is no tensor"),
+        (helper.make_tensor_value_info("odd", T.FLOAT8E4M3FN, [1]), "element type 17"),
     ],
 )
 def test_inputs_that_no_feature_can_be_are_named(path, port, says):
@@ -182,11 +182,11 @@ def test_inputs_that_no_feature_can_be_are_named(path, port, says):
         [("x", T.FLOAT, [8]), port],
         [("advice", T.FLOAT, [8])],
     )
-    if "float" in says:  # opset 17 has none
+    if says == "element type 17":  # an 8-bit float: opset 17 has none
         model = models.onnx.load(file)
         model.opset_import[0].version = 19
         models.onnx.save(model, file)
-    with pytest.raises(InvalidError, match=f'the input "odd" is {says}'):
+    with pytest.raises(InvalidError, match=f'the input "odd" .*{says}'):
         connect(f"onnx://{file}")
 
 
@@ -196,9 +196,9 @@ def test_maps_and_ranks_above_eight_are_refused(path):
         helper.make_map_type_proto(T.INT64, helper.make_tensor_type_proto(T.FLOAT, []))
     )
     file = save(path, nodes, [("x", T.FLOAT, [1, 2])], [helper.make_value_info("advice", of_maps)])
-    with pytest.raises(InvalidError, match=r'the output "advice" is a sequence.*zipmap=False'):
+    with pytest.raises(InvalidError, match=r'the output "advice" is no tensor.*zipmap=False'):
         connect(f"onnx://{file}")
-    with pytest.raises(InvalidError, match="more than 8 dims"):
+    with pytest.raises(InvalidError, match="at most 8 dims, found .* and 9"):
         connect(f"onnx://{models.identity(path, T.FLOAT, [1] * 9)}")
 
 

@@ -185,6 +185,14 @@ static struct model *model_choose(struct state *s, shmb_runner *r, const shmb_te
     return NULL;
 }
 
+static shmb_status mismatch(const struct model *m, const struct port *p, const shmb_tensor *f,
+                            struct error *e) {
+    char expected[SHAPE_TEXT], found[SHAPE_TEXT] = "text or a list";
+    if (f->kind == SHMB_TENSOR) shape_text(f->dtype, f->rank, f->dims, found);
+    return shmb_fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s", p->name,
+                     m->file, shape_text(p->dtype, p->rank, p->dims, expected), found);
+}
+
 /* MLGO's policies call the feature X "action_X", and have inputs that only their training reads. */
 static uint32_t find_feature(const struct port *p, const shmb_tensor *features, uint32_t count) {
     int64_t at = shmb_tensor_named(features, count, p->name);
@@ -202,25 +210,18 @@ static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uin
                                struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
-        char expected[SHAPE_TEXT], found[SHAPE_TEXT], names[200] = "";
+        char expected[SHAPE_TEXT], names[200] = "";
         uint32_t at = m->feature_of[i] = find_feature(p, features, count);
         if (at == ZERO) continue;
-        shape_text(p->dtype, p->rank, p->dims, expected);
         if (at == count) {
             for (uint32_t k = 0; k < count; k++)
                 shmb_list_name(names, sizeof names, features[k].name);
             return shmb_fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s; found %s",
-                             m->file, p->name, expected, count ? names : "no features");
+                             m->file, p->name, shape_text(p->dtype, p->rank, p->dims, expected),
+                             count ? names : "no features");
         }
         const shmb_tensor *f = &features[at];
-        if (f->kind != SHMB_TENSOR)
-            return shmb_fail(e, SHMB_MISMATCH,
-                             "\"%.60s\": the model %.100s expects %s, found text or a list",
-                             p->name, m->file, expected);
-        if (f->dtype != p->dtype)
-            return shmb_fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
-                             p->name, m->file, expected,
-                             shape_text(f->dtype, f->rank, f->dims, found));
+        if (f->kind != SHMB_TENSOR || f->dtype != p->dtype) return mismatch(m, p, f, e);
     }
     m->placed = true;
     return SHMB_OK;
@@ -244,12 +245,7 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
         int64_t dims[SHMB_MAX_RANK] = {1};
         bool lacks = f->rank + 1 == p->rank;
         if (f->rank) memcpy(dims + lacks, f->dims, (size_t)f->rank * sizeof *dims);
-        if (f->rank + lacks != p->rank || !sizes_fit(p, dims)) {
-            char expected[SHAPE_TEXT], found[SHAPE_TEXT];
-            return shmb_fail(e, SHMB_MISMATCH, "\"%.60s\": the model %.100s expects %s, found %s",
-                             p->name, m->file, shape_text(p->dtype, p->rank, p->dims, expected),
-                             shape_text(f->dtype, f->rank, f->dims, found));
-        }
+        if (f->rank + lacks != p->rank || !sizes_fit(p, dims)) return mismatch(m, p, f, e);
         size_t bytes = (size_t)p->rank * sizeof *dims;
         if (t->data != f->data || memcmp(m->dims[i], dims, bytes) != 0) {
             memcpy(m->dims[i], dims, bytes);

@@ -34,46 +34,32 @@ enum { ELEMENTS = sizeof dtypes / sizeof *dtypes };
 
 /* ---- What the model declares ---- */
 
-static shmb_status onnx_refuse(const char *file, const char *side, const char *name,
-                               const char *what, const char *instead, struct error *e) {
-    return shmb_fail(e, SHMB_INVALID,
-                     "%.150s: the %s \"%.60s\" is %s, which shmbridge does not support: %s", file,
-                     side, name, what, instead);
-}
-
 static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, const char *file,
                                const char *side, struct port *p, struct error *e) {
-    static const char *const kinds[] = {
-        "of an unknown kind", "a tensor", "a sequence", "a map", "opaque",
-        "a sparse tensor",    "optional"};
-    static const char *const others[] = {[ORT_STRING] = "of strings",
-                                         [ORT_COMPLEX64] = "of complex64",
-                                         [ORT_COMPLEX128] = "of complex128"};
     const OrtTensorTypeAndShapeInfo *tensor = NULL;
-    int kind = 0, element = 0;
+    int element = 0;
     size_t rank = 0;
-    OrtStatus *status = ORT(api, GetOnnxTypeFromTypeInfo)(info, &kind);
-    if (!status) status = ORT(api, CastTypeInfoToTensorInfo)(info, &tensor);
+    OrtStatus *status = ORT(api, CastTypeInfoToTensorInfo)(info, &tensor);
+    if (!status && tensor) status = ORT(api, GetTensorElementType)(tensor, &element);
+    if (!status && tensor) status = ORT(api, GetDimensionsCount)(tensor, &rank);
+    if (!status && tensor && rank <= SHMB_MAX_RANK)
+        status = ORT(api, GetDimensions)(tensor, p->dims, rank);
     if (shmb_onnx_check(api, status, SHMB_INVALID, file, e)) return e->status;
-    if (kind != ORT_KIND_TENSOR || !tensor)
-        return onnx_refuse(
-            file, side, p->name, kinds[kind > 0 && kind <= ORT_KIND_OPTIONAL ? kind : 0],
-            "export the model with plain tensors there (scikit-learn's classifiers: zipmap=False)",
-            e);
-    status = ORT(api, GetTensorElementType)(tensor, &element);
-    if (!status) status = ORT(api, GetDimensionsCount)(tensor, &rank);
-    if (!status && rank <= SHMB_MAX_RANK) status = ORT(api, GetDimensions)(tensor, p->dims, rank);
-    if (shmb_onnx_check(api, status, SHMB_INVALID, file, e)) return e->status;
-    p->dtype = element >= 0 && element < ELEMENTS ? dtypes[element] : SHMB_ANY;
+    p->dtype = element > 0 && element < ELEMENTS ? dtypes[element] : SHMB_ANY;
     p->rank = (int32_t)rank;
-    if (p->dtype == SHMB_ANY)
-        return onnx_refuse(file, side, p->name,
-                           element >= 0 && element <= ORT_COMPLEX128 && others[element]
-                               ? others[element]
-                               : "of a packed or 8-bit float dtype",
-                           "encode it as numbers of another dtype outside of the model", e);
-    if (rank > SHMB_MAX_RANK)
-        return onnx_refuse(file, side, p->name, "of more than 8 dims", "reshape it", e);
+    if (!tensor)
+        return shmb_fail(
+            e, SHMB_INVALID,
+            "%.150s: the %s \"%.60s\" is no tensor: export the model with plain tensors "
+            "there (scikit-learn's classifiers: zipmap=False)",
+            file, side, p->name);
+    if (p->dtype == SHMB_ANY || rank > SHMB_MAX_RANK)
+        return shmb_fail(
+            e, SHMB_INVALID,
+            "%.150s: expected the %s \"%.60s\" to have bools, integers or floats of 16 "
+            "to 64 bits and at most %d dims, found ONNX's element type %d and %zu dims: "
+            "encode it outside of the model",
+            file, side, p->name, SHMB_MAX_RANK, element, rank);
     return SHMB_OK;
 }
 

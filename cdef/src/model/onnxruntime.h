@@ -21,15 +21,7 @@ typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 enum { ORT_API = 12 };
 enum { ORT_LOG_FATAL = 4 };
 enum { ORT_DEVICE_ALLOCATOR = 0, ORT_MEMORY_DEFAULT = 0 };
-/* Kinds of values, and of elements. */
-enum {
-    ORT_KIND_TENSOR = 1,
-    ORT_KIND_SEQUENCE = 2,
-    ORT_KIND_MAP = 3,
-    ORT_KIND_OPAQUE = 4,
-    ORT_KIND_SPARSE = 5,
-    ORT_KIND_OPTIONAL = 6
-};
+/* Types of elements. */
 enum {
     ORT_FLOAT = 1,
     ORT_UINT8 = 2,
@@ -38,14 +30,11 @@ enum {
     ORT_INT16 = 5,
     ORT_INT32 = 6,
     ORT_INT64 = 7,
-    ORT_STRING = 8,
     ORT_BOOL = 9,
     ORT_FLOAT16 = 10,
     ORT_DOUBLE = 11,
     ORT_UINT32 = 12,
     ORT_UINT64 = 13,
-    ORT_COMPLEX64 = 14,
-    ORT_COMPLEX128 = 15,
     ORT_BFLOAT16 = 16
 };
 
@@ -80,7 +69,6 @@ enum {
     X(GetTensorMutableData, 51, OrtStatus *, (OrtValue *, void **))                                \
     X(CastTypeInfoToTensorInfo, 55, OrtStatus *,                                                   \
       (const OrtTypeInfo *, const OrtTensorTypeAndShapeInfo **))                                   \
-    X(GetOnnxTypeFromTypeInfo, 56, OrtStatus *, (const OrtTypeInfo *, int *kind))                  \
     X(GetTensorElementType, 60, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int *element))    \
     X(GetDimensionsCount, 61, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, size_t *))          \
     X(GetDimensions, 62, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int64_t *, size_t))      \
