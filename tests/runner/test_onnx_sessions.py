@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -26,76 +25,28 @@ ENDLESS, FEW = np.array(1 << 40), np.array(3)
 INTERRUPTED, TIMEOUT = "13 ", "12 "
 
 
-@pytest.fixture(scope="session")
-def custom_ops(tmp_path_factory):
-    """A library of custom operators that counts the sessions that are made with it."""
+def test_a_file_that_was_replaced_is_another_model(tmp_path):
+    file = models.two_minus(tmp_path / "model.onnx")
+    with connect(f"onnx://{file}") as before:
+        models.perceptron(tmp_path / "new.onnx")
+        os.replace(tmp_path / "new.onnx", file)
+        with connect(f"onnx://{file}") as after:
+            assert after.evaluate({"x": np.ones((2, 30), np.float32)}).shape == (2, 1)
+            assert before.evaluate({"x": X}) == 0
+
+
+def test_custom_operators_that_refuse_say_why(tmp_path):
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
         pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("ops") / "libcustom.so"
+    library, source = tmp_path / "libcustom.so", CROSS / "onnx_custom_ops.c"
     flags = [*shlex.split(_config.cflags()), f"-I{CROSS.parents[1]}/cdef/src"]
-    subprocess.run(
-        [compiler, *flags, "-shared", "-fPIC", CROSS / "onnx_custom_ops.c", "-o", library],
-        check=True,
-    )
-    return library
-
-
-@pytest.fixture
-def loads(tmp_path, monkeypatch):
-    """How many sessions were made so far."""
-    file = tmp_path / "loads"
-    file.write_bytes(b"")
-    # what C sees is what putenv said when it was called
-    monkeypatch.setenv("SHMBRIDGE_TEST_LOADS", str(file))
-    return lambda: len(file.read_bytes())
-
-
-def test_one_session_for_all_runners_of_a_file_as_long_as_one_is_open(
-    tmp_path, custom_ops, loads, in_thread
-):
-    file = models.two_minus(tmp_path / "model.onnx")
-    url, together = f"onnx://{file}?custom_ops={custom_ops}", threading.Barrier(8)
-
-    def open_together():
-        together.wait(30)
-        return connect(url)
-
-    runners = [call.result() for call in [in_thread(open_together) for _ in range(8)]]
-    assert loads() == 1
-    with connect(f"{url}&threads=2") as other:
-        assert loads() == 2
-        assert other.evaluate({"x": X}) == 0
-    os.link(file, tmp_path / "same.onnx")
-    with connect(url.replace("model.onnx", "same.onnx")):
-        assert loads() == 2
-    for runner in runners[1:]:
-        runner.close()
-    assert runners[0].evaluate({"x": np.roll(X, 5)}) == 5
-    runners[0].close()
-    connect(url).close()
-    assert loads() == 3
-
-
-def test_a_file_that_was_replaced_is_another_model(tmp_path, custom_ops, loads):
-    file = models.two_minus(tmp_path / "model.onnx")
-    url = f"onnx://{file}?custom_ops={custom_ops}"
-    with connect(url) as before:
-        models.perceptron(tmp_path / "new.onnx")
-        os.replace(tmp_path / "new.onnx", file)
-        with connect(url) as after:
-            assert after.evaluate({"x": np.ones((2, 30), np.float32)}).shape == (2, 1)
-            assert before.evaluate({"x": X}) == 0
-            assert loads() == 2
-
-
-def test_custom_operators_that_refuse_say_why(tmp_path, custom_ops, monkeypatch):
-    monkeypatch.setenv("SHMBRIDGE_TEST_REFUSES", "no such chip")
+    subprocess.run([compiler, *flags, "-shared", "-fPIC", source, "-o", library], check=True)
     with pytest.raises(InvalidError, match="custom_ops: .*no such chip"):
-        connect(f"onnx://{models.two_minus(tmp_path / 'model.onnx')}?custom_ops={custom_ops}")
+        connect(f"onnx://{models.two_minus(tmp_path / 'model.onnx')}?custom_ops={library}")
 
 
-def test_eight_compiler_threads_on_one_session(tmp_path, c_program):
+def test_eight_compiler_threads_ask_models_of_one_file(tmp_path, c_program):
     program = c_program(CROSS / "onnx_threads.c")
     file = models.two_minus(tmp_path / "model.onnx")
     ended = subprocess.run(

@@ -1,17 +1,14 @@
-/* onnx://: models in this process, by ONNX Runtime. Its library is loaded when the first is opened,
- * and stays. A session is shared by all runners of the same file and options, in any thread;
- * values, names and run options are each runner's own. */
+/* onnx://: models in this process, by ONNX Runtime. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/onnx_session.h"
 
-/* A session in use by one runner: m->state. */
+/* m->state. */
 struct use {
+    struct session session;
     const OrtFunction *api;
-    struct session *shared;
-    OrtSession *session;
     OrtRunOptions *options;
     /* of all values, once two runs had the same: it saves a twentieth of a run; or NULL */
     OrtIoBinding *binding;
@@ -65,21 +62,20 @@ static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, 
 
 static shmb_status read_port(struct model *m, const struct session *s, size_t port,
                              struct error *e) {
-    const OrtFunction *api = s->runtime->api;
+    const OrtFunction *api = s->api;
     struct port *p = &m->ports[port];
     bool input = port < m->input_count;
     size_t i = input ? port : port - m->input_count;
     OrtTypeInfo *info = NULL;
     char *name = NULL;
-    OrtStatus *status =
-        input ? ORT(api, SessionGetInputName)(s->session, i, s->runtime->names, &name)
-              : ORT(api, SessionGetOutputName)(s->session, i, s->runtime->names, &name);
+    OrtStatus *status = input ? ORT(api, SessionGetInputName)(s->session, i, s->names, &name)
+                              : ORT(api, SessionGetOutputName)(s->session, i, s->names, &name);
     if (!status)
         status = input ? ORT(api, SessionGetInputTypeInfo)(s->session, i, &info)
                        : ORT(api, SessionGetOutputTypeInfo)(s->session, i, &info);
     if (name) {
         p->name = strdup(name);
-        OrtStatus *freed = ORT(api, AllocatorFree)(s->runtime->names, name);
+        OrtStatus *freed = ORT(api, AllocatorFree)(s->names, name);
         if (freed) ORT(api, ReleaseStatus)(freed);
     }
     if (shmb_onnx_check(api, status, SHMB_INVALID, m->file, e)) return e->status;
@@ -90,7 +86,7 @@ static shmb_status read_port(struct model *m, const struct session *s, size_t po
 }
 
 static shmb_status read_ports(struct model *m, const struct session *s, struct error *e) {
-    const OrtFunction *api = s->runtime->api;
+    const OrtFunction *api = s->api;
     size_t inputs, outputs;
     OrtStatus *status = ORT(api, SessionGetInputCount)(s->session, &inputs);
     if (!status) status = ORT(api, SessionGetOutputCount)(s->session, &outputs);
@@ -115,7 +111,7 @@ static void onnx_close(struct model *m) {
     struct use *u = m->state;
     if (u->values) drop_values(u, 0, m->input_count + m->output_count);
     if (u->options) ORT(u->api, ReleaseRunOptions)(u->options);
-    shmb_onnx_session_drop(u->shared);
+    shmb_onnx_session_close(&u->session);
     free(u->names);
     free(u->values);
     free(u->dims);
@@ -135,18 +131,11 @@ static shmb_status onnx_prepare(struct model *m, struct use *u, struct error *e)
 }
 
 static shmb_status onnx_open(struct model *m, struct url *url, struct error *e) {
-    struct choice c;
-    if (shmb_onnx_choose(&c, url, e)) return e->status;
     struct use *u = m->state = calloc(1, sizeof *u);
     if (!u) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
-    u->shared = shmb_onnx_session_get(m->file, &c, e);
-    if (!u->shared) {
-        free(u);
-        return e->status;
-    }
-    u->api = u->shared->runtime->api;
-    u->session = u->shared->session;
-    if (read_ports(m, u->shared, e) || onnx_prepare(m, u, e)) onnx_close(m);
+    bool opened = !shmb_onnx_session_open(&u->session, m->file, url, e);
+    u->api = u->session.api;
+    if (!opened || read_ports(m, &u->session, e) || onnx_prepare(m, u, e)) onnx_close(m);
     return e->status;
 }
 
@@ -160,9 +149,8 @@ static shmb_status make_values(struct model *m, struct use *u, struct error *e) 
         int element = 0;
         while (dtypes[element] != t->dtype) element++;
         OrtStatus *status = ORT(u->api, CreateTensorWithDataAsOrtValue)(
-            u->shared->runtime->memory, (void *)t->data,
-            (size_t)t->size * shmb_dtype_size(t->dtype), t->dims, (size_t)t->rank, element,
-            &u->values[i]);
+            u->session.memory, (void *)t->data, (size_t)t->size * shmb_dtype_size(t->dtype),
+            t->dims, (size_t)t->rank, element, &u->values[i]);
         if (shmb_onnx_check(u->api, status, SHMB_MODEL, m->file, e)) return e->status;
     }
     u->made = true;
@@ -198,7 +186,7 @@ static shmb_status read_result(struct model *m, struct use *u, uint32_t i, struc
 }
 
 static OrtStatus *onnx_bind(struct model *m, struct use *u) {
-    OrtStatus *status = ORT(u->api, CreateIoBinding)(u->session, &u->binding);
+    OrtStatus *status = ORT(u->api, CreateIoBinding)(u->session.session, &u->binding);
     for (uint32_t i = 0; !status && i < m->input_count; i++)
         status = ORT(u->api, BindInput)(u->binding, u->names[i], u->values[i]);
     for (uint32_t i = m->input_count; !status && i < m->input_count + m->output_count; i++)
@@ -207,12 +195,13 @@ static OrtStatus *onnx_bind(struct model *m, struct use *u) {
 }
 
 static OrtStatus *onnx_compute(struct model *m, struct use *u, bool reused) {
-    OrtStatus *status = reused && u->shared->bindable && !u->binding ? onnx_bind(m, u) : NULL;
+    OrtStatus *status = reused && u->session.bindable && !u->binding ? onnx_bind(m, u) : NULL;
     if (status || u->binding)
-        return status ? status : ORT(u->api, RunWithBinding)(u->session, u->options, u->binding);
-    return ORT(u->api, Run)(u->session, u->options, u->names, (const OrtValue *const *)u->values,
-                            m->input_count, u->names + m->input_count, m->output_count,
-                            u->values + m->input_count);
+        return status ? status
+                      : ORT(u->api, RunWithBinding)(u->session.session, u->options, u->binding);
+    return ORT(u->api, Run)(u->session.session, u->options, u->names,
+                            (const OrtValue *const *)u->values, m->input_count,
+                            u->names + m->input_count, m->output_count, u->values + m->input_count);
 }
 
 /* Was the run stopped? Then those who stop it are waited for, so that nothing of it is left for the

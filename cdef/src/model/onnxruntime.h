@@ -77,6 +77,7 @@ enum {
     X(AllocatorFree, 76, OrtStatus *, (OrtAllocator *, void *))                                    \
     X(GetAllocatorWithDefaultOptions, 78, OrtStatus *, (OrtAllocator **))                          \
     X(ReleaseStatus, 93, void, (OrtStatus *))                                                      \
+    X(ReleaseMemoryInfo, 94, void, (OrtMemoryInfo *))                                              \
     X(ReleaseSession, 95, void, (OrtSession *))                                                    \
     X(ReleaseValue, 96, void, (OrtValue *))                                                        \
     X(ReleaseRunOptions, 97, void, (OrtRunOptions *))                                              \
