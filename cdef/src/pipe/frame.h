@@ -1,7 +1,5 @@
-/* ML-Compiler-Bridge's frames: u64 length, then so many bytes. A failure, which that protocol
- * lacks, has the length's top bit set: then u8 shmb_status and a text follow. A reply with the bit
- * below it tells its dtype: it is in FlatBuffers, whatever the SerDes, and goes only to who said in
- * the question that it understands that. */
+/* ML-Compiler-Bridge's frames, whose length's top two bits are ours: docs/protocol.md has the
+ * format. */
 #ifndef SHMB_FRAME_H
 #define SHMB_FRAME_H
 

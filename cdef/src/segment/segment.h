@@ -1,37 +1,11 @@
-/* The segment's bytes: the wire format and nothing else. docs/protocol.md numbers the protocol's
- * steps.
- *
- *   0 +--------------------------+
- *     | superblock               |  written by the host once, before the segment gets its name
- * 128 +--------------------------+
- *     | the host's semaphore     |  written by both
- * 256 +--------------------------+
- *     | host line                |  written by the host: is it asleep, has it closed
- * 512 +--------------------------+
- *     | channel 0: runner line   |  written by the runner: claim, is it asleep
- *     |            label         |  written by the runner: what it compiles
- *     |            channel line  |  written by the host: ready, free slots, reason
- *     |                          |  the runner's semaphore, written by both
- *     |            request ring  |  written by the runner: N descriptors
- *     |            reply ring    |  written by the host: N descriptors
- *     | channel 1 ...            |
- *     +--------------------------+  a page
- *     | channel 0: request slots |  N x (meta, body), written by the runner
- *     |            last request  |  header and dims that came last, written by the runner
- *     |            reply slots   |  N x (meta, body), written by the host
- *     |            last reply    |  header and dims that went last, written by the host
- *     | channel 1 ...            |
- *     +--------------------------+
- *
- *   slot:  meta (header bytes if NEW, padded to 8; then dims if NEW or DIMS)
- *          | body (fields in order, each 64-byte aligned)
+/* The segment's bytes: the wire format and nothing else. docs/protocol.md draws it, and numbers the
+ * protocol's steps.
  *
  * What nobody needs to speak the protocol is a hint: pids, places, labels, times and last layouts.
  * Whoever reads one bounds it, and a lie in it costs nothing but itself.
  *
  * Different sides write to different blocks of 128 bytes (adjacent-line prefetch), except that a
- * last request may end in the block in which reply slot 0 begins. Integers are in native byte
- * order. */
+ * last request may end in the block in which reply slot 0 begins. */
 #ifndef SHMB_SEGMENT_H
 #define SHMB_SEGMENT_H
 

@@ -1,16 +1,8 @@
-/* ML-Compiler-Bridge's bitstream, byte for byte:
+/* ML-Compiler-Bridge's bitstream, byte for byte: docs/protocol.md has the format.
  *
- *     request  {"features":[{"name":"x","type":"float","port":6020,"shape":[3]},…]}\n
- *              each tensor's bytes, in order, back to back | \n
- *     advice   the elements of the one tensor; a bool takes the 4 bytes of an int, as there
- *
- * A scalar has the shape [1]; a bool goes as uint8_t, a string as uint8_t[bytes]. An advice carries
- * neither dtype nor shape: whoever reads it says the dtype, and gets a number for one element, else
- * a vector. 4 bytes alone that are wanted as int64 or float64 are an int32 or float32; wanted as
- * bool, one byte alone is one bool, else each takes 4 bytes.
- *
- * A runner of ours adds "want" to the header line, the dtype that it wants or "any", which others
- * ignore: then the advice comes with its dtype (frame_typed), and none of this concerns it. */
+ * An advice carries neither dtype nor shape: whoever reads it says the dtype, and gets a number for
+ * one element, else a vector. 4 bytes alone that are wanted as int64 or float64 are an int32 or
+ * float32; wanted as bool, one byte alone is one bool, else each takes 4 bytes. */
 #include <string.h>
 
 #include "message/convert.h"

@@ -1,13 +1,5 @@
-/* The native SerDes: what a slot of shared memory holds, in one piece. Numbers are in native byte
- * order, padding is zeros.
- *
- *      0  u32 the dtype that a request wants its advice in, 0 for any; 0 in advice
- *      4  u32 bytes of the header
- *      8  the header: FlatBuffers, schemas/message.fbs; to a multiple of 8
- *         i64 dims, field by field: a tensor's sizes, a string's bytes; a list's rows, then its
- *         values' sizes; to a multiple of 64
- *         the body: each field begins at a multiple of 64; a list with i64 offsets[rows + 1], then,
- *         at the next multiple of 64, its values. The frame ends where the last field does. */
+/* The native SerDes: what a slot of shared memory holds, in one piece. docs/protocol.md has the
+ * format. */
 #include <stdlib.h>
 #include <string.h>
 

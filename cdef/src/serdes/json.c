@@ -1,22 +1,12 @@
-/* JSON:
+/* JSON: docs/protocol.md has the format. A float is written with as few digits as say which one it
+ * is, always with a point or an exponent.
  *
- *     request  {"name": value, …}
- *     advice   {"out": value} of one field, which is read as "advice";
- *              {"out": {"name": value, …}} of none or several
- *
- * A value is a number, true, false, a string, or lists of them in each other: as deep as the
- * tensor's rank. 64-bit integers are exact; a float is written with as few digits as say which one
- * it is, always with a point or an exponent; NaN, Infinity and -Infinity are written so, as
- * Python's json does. A byte of a string that is no UTF-8 is \udc80 to \udcff.
- *
- * JSON has no dtypes. Without a wish whole numbers are read as int64, or as uint64 where one needs
- * it. A list in which one number has a fraction or an exponent is of float64, and its whole numbers
- * must be that exactly: many writers, LLVM's for one, print 0.0 as 0. A wish decides the dtype:
- * whole numbers must then be of that dtype exactly; a decimal is the nearest float32, as it would
- * be the nearest float64, and a float16 or bfloat16 only when it has its value or is how that is
- * written here. Lists of equal length are a tensor, else, at the second level only, a list of rows;
- * [] is an empty float64 vector. So an empty, a ragged or an integral field may be read as another
- * that is written in the same way. */
+ * A list in which one number has a fraction or an exponent is of float64, and its whole numbers must
+ * be that exactly: many writers, LLVM's for one, print 0.0 as 0. A wish decides the dtype: whole
+ * numbers must then be of that dtype exactly; a decimal is the nearest float32, as it would be the
+ * nearest float64, and a float16 or bfloat16 only when it has its value or is how that is written
+ * here. So an empty, a ragged or an integral field may be read as another that is written in the
+ * same way. */
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,16 +1,7 @@
 /* JSON text (RFC 8259, and Python's NaN, Infinity, -Infinity) read value by value: strict, without
- * allocation, whatever the locale. The text is bytes[size] without a terminating zero,
- * may hold anything, and must stay as long as what was read of it.
- *
- *     struct json j;
- *     struct json_text key, name = {0};
- *     shmb_json_start(&j, text, size);
- *     shmb_json_object(&j);
- *     while (shmb_json_key(&j, &key)) // false at the object's end, and after an error
- *         if (shmb_json_is(&key, "name")) shmb_json_string(&j, &name);
- *         else shmb_json_skip(&j); // read or skip exactly one value after each key
- *     if (!shmb_json_end(&j)) return shmb_json_fail(&j, e, "the line"); // the first error sticks
- */
+ * allocation, whatever the locale. The text is bytes[size] without a terminating zero, may hold
+ * anything, and must stay as long as what was read of it. Whoever reads an object reads or skips
+ * exactly one value after each key. The first error sticks, and ends every loop. */
 #ifndef SHMB_JSON_READER_H
 #define SHMB_JSON_READER_H
 

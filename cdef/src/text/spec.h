@@ -1,17 +1,6 @@
 /* The JSON lines of LLVM's training logs and interactive channel, which ML-Compiler-Bridge's
- * bitstream shares:
- *     {"features":[{"name":"x","type":"int64_t","port":0,"shape":[1]},…],"advice":{…}}
- *     {"context":"NAME"}
- *     {"observation":N}
- * Keys may come in any order; unknown keys, and lines without any of these keys, are no error.
- *
- *     struct line line;
- *     if (shmb_line_read(&line, text, size, e)) return e->status; // with or without the newline
- *     switch (line.kind) {
- *     case LINE_HEADER:
- *         if (shmb_spec_read(&spec, text, size, e)) return e->status;
- *         …spec.features[0..count), spec.bytes to read after each observation line…
- *         shmb_spec_free(&spec); */
+ * bitstream shares. Keys may come in any order; unknown keys, and lines without any of these keys,
+ * are no error. */
 #ifndef SHMB_SPEC_H
 #define SHMB_SPEC_H
 
