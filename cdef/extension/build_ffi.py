@@ -10,7 +10,7 @@ from pathlib import Path
 import cffi
 
 CDEF = Path(__file__).parents[1]
-# What Python calls beside the C API.
+# What Python calls beside the C API: cffi reads these headers, too.
 HEADERS = [
     "segment/limits.h",
     "segment/names.h",

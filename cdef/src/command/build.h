@@ -1,5 +1,5 @@
 /* What the commands of one build know of each other: the cache that started them, and whether the
- * policy has failed an earlier compilation. cdef/launcher reads it, and Python through cffi. */
+ * policy has failed an earlier compilation. */
 #ifndef SHMB_BUILD_H
 #define SHMB_BUILD_H
 

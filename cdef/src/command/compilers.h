@@ -1,5 +1,4 @@
-/* What `shmbridge run` knows of compilers and of caches, in one place: cdef/launcher reads it, and
- * Python through cffi. All lists end with NULL. */
+/* What `shmbridge run` knows of compilers and of caches, in one place. All lists end with NULL. */
 #ifndef SHMB_COMPILERS_H
 #define SHMB_COMPILERS_H
 

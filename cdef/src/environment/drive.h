@@ -1,5 +1,4 @@
-/* Episodes whose questions are asked by a callback: Python's handlers of signals run there. The
- * Python extension reads these declarations too. */
+/* Episodes whose questions are asked by a callback: Python's handlers of signals run there. */
 #ifndef SHMB_DRIVE_H
 #define SHMB_DRIVE_H
 

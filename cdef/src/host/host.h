@@ -1,5 +1,4 @@
-/* The host's side of a bridge, for Python's Host, pipe/pipe_server.c and the C tests. The Python
- * extension reads these declarations too. */
+/* The host's side of a bridge, for Python's Host, pipe/pipe_server.c and the C tests. */
 #ifndef SHMB_HOST_H
 #define SHMB_HOST_H
 

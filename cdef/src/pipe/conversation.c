@@ -1,4 +1,3 @@
-/* One pair of pipes, and one compiler after another that converses through it. */
 #include "pipe/conversation.h"
 
 #include <errno.h>

@@ -10,7 +10,6 @@
 enum { FRAME_HEAD = 8, LONGEST_FAILURE = 1 << 16 };
 static const uint64_t frame_failed = (uint64_t)1 << 63, frame_typed = (uint64_t)1 << 62;
 
-/* The length in front of a frame's bytes. */
 static inline uint64_t frame_length(const uint8_t *head) {
     uint64_t length;
     memcpy(&length, head, sizeof length);

@@ -1,5 +1,3 @@
-/* Compilers that speak a server protocol through named pipes, as runners of a bridge. A
- * conversation is a pair of pipes, with one compiler after another. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

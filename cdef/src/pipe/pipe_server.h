@@ -1,5 +1,6 @@
-/* Named pipes of compilers that speak a server protocol, as runners of a bridge. The Python
- * extension reads these declarations too. */
+/* Compilers that speak a server protocol over named pipes are runners of a bridge. Each
+ * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
+ * both), and its own runner of the bridge, which is closed with it. One compiler follows another. */
 #ifndef SHMB_PIPE_SERVER_H
 #define SHMB_PIPE_SERVER_H
 
@@ -8,9 +9,6 @@
 #include "host/host.h"
 #include "runner/conversation_info.h"
 
-/* Compilers that speak a server protocol over named pipes are runners of a bridge. Each
- * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
- * both), and its own runner of the bridge, which is closed with it. */
 typedef struct shmb_pipe_server shmb_pipe_server;
 /* decisions: how many the compilers of LLVM ask about, all together; the rest is LLVM's own. -1:
  * any number. NULL: no memory or descriptor, which add reports; free, close and error accept it

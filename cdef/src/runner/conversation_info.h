@@ -1,4 +1,3 @@
-/* The Python extension reads this declaration too. */
 #ifndef SHMB_CONVERSATION_INFO_H
 #define SHMB_CONVERSATION_INFO_H
 

@@ -1,5 +1,4 @@
-/* What this library and the Python in its process give each other. The Python extension reads this
- * declaration too; both are of one version. */
+/* What this library and the Python in its process, both of one version, give each other. */
 #ifndef SHMB_EMBEDDED_H
 #define SHMB_EMBEDDED_H
 

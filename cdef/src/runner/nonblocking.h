@@ -1,5 +1,4 @@
-/* Opening and asking in slices of time, so that Python's signal handlers run between them. The
- * Python extension reads these declarations too. */
+/* Opening and asking in slices of time, so that Python's signal handlers run between them. */
 #ifndef SHMB_NONBLOCKING_H
 #define SHMB_NONBLOCKING_H
 
@@ -15,8 +14,7 @@ shmb_status shmb_open_slice(const char *url, const shmb_options *options, double
 /* What shmb_open returns where shmb_open_slice returned status and there will be no other try:
  * SHMB_OK when the default advice does. */
 shmb_status shmb_open_end(const shmb_runner *r, shmb_status status);
-/* The Python runner's evaluate in steps, so that a signal handler can run between them. */
-/* sends, or waits for a slot to do so */
+/* Sends, or waits for a slot to do so. */
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want);
 enum { PENDING = -1 };
 /* Waits a slice more: SHMB_OK when the advice is there, PENDING when it is not yet, else what

@@ -1,5 +1,4 @@
-/* A host whose model is a runner of this process, such as onnx:// or aot://. The Python extension
- * reads these declarations too. */
+/* A host whose model is a runner of this process, such as onnx:// or aot://. */
 #ifndef SHMB_SERVE_H
 #define SHMB_SERVE_H
 

@@ -1,5 +1,4 @@
-/* A bridge seen from outside, without a claim. The Python extension reads these declarations too.
- */
+/* A bridge seen from outside, without a claim. */
 #ifndef SHMB_INSPECT_H
 #define SHMB_INSPECT_H
 

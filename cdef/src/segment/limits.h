@@ -1,5 +1,4 @@
-/* Numbers of the wire format that Python needs, too: the Python extension reads these
- * declarations. */
+/* Numbers of the wire format that Python needs, too. */
 #ifndef SHMB_LIMITS_H
 #define SHMB_LIMITS_H
 

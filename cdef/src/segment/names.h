@@ -1,5 +1,4 @@
-/* What a bridge is called, and where its files lie. The Python extension reads these declarations
- * too. */
+/* What a bridge is called, and where its files lie. */
 #ifndef SHMB_NAMES_H
 #define SHMB_NAMES_H
 

@@ -1,5 +1,5 @@
 /* Who is alive: open-file-description locks on bytes of the segment file, which the kernel drops at
- * any kind of death. The Python extension reads these declarations too. */
+ * any kind of death. */
 #ifndef SHMB_PEER_H
 #define SHMB_PEER_H
 

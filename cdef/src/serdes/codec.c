@@ -1,5 +1,3 @@
-/* A SerDes on its own, for Python and the tests: a message filled field by field becomes bytes, and
- * bytes a message. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* A SerDes on its own, for Python and the tests. The Python extension reads these declarations too.
- */
+/* A SerDes on its own, for Python and the tests: a message filled field by field becomes bytes, and
+ * bytes a message. */
 #ifndef SHMB_CODEC_H
 #define SHMB_CODEC_H
 
@@ -7,7 +7,7 @@
 
 #include "shmbridge/plugin.h"
 
-/* A SerDes on its own. NULL: none of that name, or no memory. One thread at a time. */
+/* NULL: none of that name, or no memory. One thread at a time. */
 typedef struct shmb_codec shmb_codec;
 shmb_codec *shmb_codec_new(const char *serdes);
 void shmb_codec_free(shmb_codec *c);
