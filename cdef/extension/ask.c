@@ -144,7 +144,7 @@ static struct asker *question_of(PyObject *const *args, Py_ssize_t count, shmb_d
 }
 
 /* evaluate(asker, features, want) -> the advice. */
-PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     shmb_dtype want;
     struct asker *a = question_of(args, count, &want);
@@ -154,7 +154,7 @@ PyObject *fast_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t coun
 
 /* fill(asker, features) and ask(asker) -> the advice: an evaluate in two steps, for whoever holds
  * the asker. */
-PyObject *fast_fill(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_fill(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyObject_TypeCheck(args[0], asker_type) || !PyDict_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "expected a runner and a dict");
@@ -163,7 +163,7 @@ PyObject *fast_fill(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
-PyObject *fast_ask(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_ask(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 1 || !PyObject_TypeCheck(args[0], asker_type))
         return PyErr_Format(PyExc_TypeError, "expected a runner");
@@ -174,7 +174,7 @@ PyObject *fast_ask(PyObject *module, PyObject *const *args, Py_ssize_t count) {
 }
 
 /* send(asker, features, want) -> the ticket. */
-PyObject *fast_send(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_send(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     shmb_dtype want;
     shmb_ticket ticket;
@@ -184,7 +184,7 @@ PyObject *fast_send(PyObject *module, PyObject *const *args, Py_ssize_t count) {
 }
 
 /* receive_advice(asker, ticket) -> the advice. */
-PyObject *fast_receive_advice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_receive_advice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyObject_TypeCheck(args[0], asker_type))
         return PyErr_Format(PyExc_TypeError, "expected a runner and a ticket");
@@ -224,4 +224,12 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)fast_dealloc},
 static PyType_Spec spec = {"shmbridge._fastpath.Asker", sizeof(struct asker), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int fast_add_asker(PyObject *module) { return fast_add_class(module, &spec, &asker_type); }
+static PyMethodDef functions[] = {FAST_METHOD("evaluate", fast_evaluate),
+                                  FAST_METHOD("fill", fast_fill),
+                                  FAST_METHOD("ask", fast_ask),
+                                  FAST_METHOD("send", fast_send),
+                                  FAST_METHOD("receive_advice", fast_receive_advice),
+                                  {NULL, NULL, 0, NULL}};
+int fast_add_asker(PyObject *module) {
+    return PyModule_AddFunctions(module, functions) || fast_add_class(module, &spec, &asker_type);
+}

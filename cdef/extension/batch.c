@@ -60,7 +60,7 @@ static PyObject *receive_from(const struct source *s, int64_t timeout) {
 static int64_t time_left(struct questions *b, const struct source *s, int64_t wait) {
     int attached = s->attached < 0 ? shmb_host_attached(s->host) : s->attached;
     if (!wait || shmb_host_waiting(s->host) >= attached) return 0;
-    int64_t now = fast_now_ns();
+    int64_t now = shmb_clock_ns();
     if (!b->until) b->until = now + wait;
     return b->until > now ? b->until - now : 0;
 }
@@ -92,7 +92,7 @@ static bool drop_unreadable(PyObject *list) {
 /* collect(batch, came, host, receive, layouts, most, wait, attached) -> None: the batch has so many
  * requests, or waits for no more. Else as fast_take. came: requests that may fit the batch; those
  * that do not are added. */
-PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 8 || !PyObject_TypeCheck(args[0], questions_type) || !PyList_Check(args[1]) ||
         !PyDict_Check(args[4]))
@@ -136,7 +136,7 @@ static bool gather(PyObject *list, long long index, PyObject *array) {
 }
 
 /* gather(questions, index, out) -> bool */
-PyObject *fast_gather(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_gather(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3 || !PyList_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "expected a list, an index and an array");
@@ -237,7 +237,7 @@ static PyObject *reply_each(PyObject *list, Py_ssize_t rows, const PyObject *typ
 /* reply_rows(batch, type, advice, named) -> reply_each's; None: nothing was done, as the advice is
  * not arrays and lists with a row for each question. A question of another type replies in its own
  * way. advice: None where there is none. */
-PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 4 || !PyObject_TypeCheck(args[0], questions_type) || !PyDict_Check(args[3]))
         return PyErr_Format(PyExc_TypeError, "expected a batch, a type, a value and a dict");
@@ -297,4 +297,11 @@ static PyType_Slot slots[] = {{Py_tp_new, (void *)questions_new},
 static PyType_Spec spec = {"shmbridge._fastpath.Questions", sizeof(struct questions), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-int fast_add_questions(PyObject *module) { return fast_add_class(module, &spec, &questions_type); }
+static PyMethodDef functions[] = {FAST_METHOD("collect", fast_collect),
+                                  FAST_METHOD("gather", fast_gather),
+                                  FAST_METHOD("reply_rows", fast_reply_rows),
+                                  {NULL, NULL, 0, NULL}};
+int fast_add_batch(PyObject *module) {
+    return PyModule_AddFunctions(module, functions) ||
+           fast_add_class(module, &spec, &questions_type);
+}

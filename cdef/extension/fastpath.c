@@ -1,33 +1,35 @@
 #include "fastpath.h"
 
-static int add_all(PyObject *module) {
-    return fast_find_classes() || fast_add_question(module) || fast_add_questions(module) ||
-                   fast_add_asker(module) || fast_add_steps(module)
-               ? -1
-               : 0;
+#include <string.h>
+
+int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
+    PyObject *made = PyType_FromSpec(spec);
+    if (made && type) *type = (PyTypeObject *)Py_NewRef(made);
+    return made ? PyModule_AddObject(module, strrchr(spec->name, '.') + 1, made) : -1;
 }
 
-#define METHOD(name, function) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
-static PyMethodDef methods[] = {METHOD("receive", fast_receive_request),
-                                METHOD("take", fast_take),
-                                METHOD("reply", fast_reply),
-                                METHOD("request", fast_request),
-                                METHOD("text", fast_text),
-                                METHOD("collect", fast_collect),
-                                METHOD("gather", fast_gather),
-                                METHOD("reply_rows", fast_reply_rows),
-                                METHOD("evaluate", fast_evaluate),
-                                METHOD("fill", fast_fill),
-                                METHOD("ask", fast_ask),
-                                METHOD("send", fast_send),
-                                METHOD("receive_advice", fast_receive_advice),
-                                {NULL, NULL, 0, NULL}};
+void fast_dealloc(PyObject *self) {
+    PyTypeObject *own = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    inquiry clear = (inquiry)PyType_GetSlot(own, Py_tp_clear);
+    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
+    clear(self);
+    release(self);
+    Py_DECREF(own);
+}
+
+static int add_all(PyObject *module) {
+    bool failed = fast_find_classes() || fast_add_receiving(module) || fast_add_question(module) ||
+                  fast_add_batch(module) || fast_add_asker(module) || fast_add_steps(module);
+    return failed ? -1 : 0;
+}
+
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_all},
 #ifdef Py_GIL_DISABLED
                                    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* the core's own locks do */
 #endif
                                    {0, NULL}};
 static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_fastpath", NULL, 0, methods, slots, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "_fastpath", NULL, 0, NULL, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__fastpath(void) { return PyModuleDef_Init(&definition); }

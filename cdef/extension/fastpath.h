@@ -11,6 +11,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include "base/clock.h"
 #include "host/host.h"
 #include "message/convert.h"
 #include "runner/nonblocking.h"
@@ -106,7 +107,6 @@ struct question {
     char open; /* has no reply yet */
 };
 extern PyTypeObject *fast_question_type;
-int fast_add_question(PyObject *module);
 /* Sends the fields; INVALID: nothing was done. */
 shmb_status fast_question_reply(struct question *q, const shmb_tensor *fields, int64_t count);
 /* A new request of layouts[key]; NULL where that is not known, or on an error. */
@@ -114,10 +114,7 @@ struct question *fast_question_of(PyObject *layouts, PyObject *key);
 
 /* ---- receive.c ---- */
 
-int64_t fast_now_ns(void);
-/* shmb_host_receive, without the GIL. */
-int64_t fast_wait(shmb_host *host, int64_t timeout);
-/* The same, but looks with the GIL held first. */
+/* shmb_host_receive, but looks with the GIL held first, and waits without it. */
 int64_t fast_receive(shmb_host *host, int64_t timeout);
 
 /* ---- Classes, of which Python's own are subclasses ---- */
@@ -143,23 +140,13 @@ void fast_dealloc(PyObject *self);
 #define FAST_COLLECTED(name)                                                                       \
     {Py_tp_traverse, (void *)name##_traverse}, { Py_tp_clear, (void *)name##_clear }
 
-#define FAST_FUNCTION(name)                                                                        \
-    PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
-FAST_FUNCTION(fast_receive_request); /* receive.c */
-FAST_FUNCTION(fast_reply);           /* question.c */
-FAST_FUNCTION(fast_take);
-FAST_FUNCTION(fast_request);
-FAST_FUNCTION(fast_text);
-FAST_FUNCTION(fast_collect); /* batch.c */
-FAST_FUNCTION(fast_gather);
-FAST_FUNCTION(fast_reply_rows);
-int fast_add_questions(PyObject *module);
-FAST_FUNCTION(fast_evaluate); /* ask.c */
-FAST_FUNCTION(fast_fill);
-FAST_FUNCTION(fast_ask);
-FAST_FUNCTION(fast_send);
-FAST_FUNCTION(fast_receive_advice);
+/* What each file adds to the module: its class and functions. -1: an exception is set. */
+int fast_add_receiving(PyObject *module); /* receive.c */
+int fast_add_question(PyObject *module);
+int fast_add_batch(PyObject *module);
 int fast_add_asker(PyObject *module);
-int fast_add_steps(PyObject *module); /* steps.c */
+int fast_add_steps(PyObject *module);
+#define FAST_METHOD(name, function)                                                                \
+    {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
 
 #endif

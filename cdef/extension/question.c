@@ -65,7 +65,7 @@ static bool fields_of(PyObject *advice, PyObject *named, struct value *values, s
 
 /* reply(question, advice, named): True: it was sent; None: nothing was done, and the long way is to
  * be gone; else the status. advice: Ellipsis where there is none. */
-PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_reply(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 3 || !PyObject_TypeCheck(args[0], fast_question_type) || !PyDict_Check(args[2]))
         return PyErr_Format(PyExc_TypeError, "expected a question, a value and a dict");
@@ -111,7 +111,7 @@ struct question *fast_question_of(PyObject *layouts, PyObject *key) {
 }
 
 /* request(layouts, key) -> a new request of layouts[key], or None where that is not known. */
-PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyDict_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "expected a dict and a key");
@@ -123,7 +123,7 @@ PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_t count
 /* take(came, host, receive, layouts, timeout_ns) -> None: the list `came` has one more request.
  * Else a key whose layout is not known, or -shmb_status. receive: called with the timeout in place
  * of fast_receive, or None. */
-PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     static unsigned turns; /* from time to time Python is to look around */
     if (count != 5 || !PyList_Check(args[0]) || !PyDict_Check(args[3]))
@@ -142,7 +142,7 @@ PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
 }
 
 /* text(question, index): the string that tensors[index] is, or None where it is gone. */
-PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_text(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyObject_TypeCheck(args[0], fast_question_type))
         return PyErr_Format(PyExc_TypeError, "expected a question and an index");
@@ -256,8 +256,14 @@ static PyType_Spec layout_spec = {"shmbridge._fastpath.Layout", sizeof(struct la
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
                                   layout_slots};
 
+static PyMethodDef functions[] = {FAST_METHOD("take", fast_take),
+                                  FAST_METHOD("reply", fast_reply),
+                                  FAST_METHOD("request", fast_request),
+                                  FAST_METHOD("text", fast_text),
+                                  {NULL, NULL, 0, NULL}};
 int fast_add_question(PyObject *module) {
     copy_name = PyUnicode_InternFromString("copy");
-    if (!copy_name || fast_add_class(module, &layout_spec, &layout_type)) return -1;
-    return fast_add_class(module, &question_spec, &fast_question_type);
+    return !copy_name || PyModule_AddFunctions(module, functions) ||
+           fast_add_class(module, &layout_spec, &layout_type) ||
+           fast_add_class(module, &question_spec, &fast_question_type);
 }

@@ -1,6 +1,3 @@
-#include <string.h>
-#include <time.h>
-
 #include "fastpath.h"
 
 enum {
@@ -8,22 +5,16 @@ enum {
     PATIENCE_NS = 5 * 1000 * 1000, /* a switch interval: what it would take to get the GIL back */
 };
 
-int64_t fast_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static bool patient; /* the next request is waited for with the GIL held */
 
 /* It took long to get the GIL back, for a message that takes its sender longer to write than a poll
  * looks: be patient. */
-int64_t fast_wait(shmb_host *host, int64_t timeout) {
+static int64_t fast_wait(shmb_host *host, int64_t timeout) {
     int64_t key, came;
     Py_BEGIN_ALLOW_THREADS key = shmb_host_receive(host, timeout);
-    came = fast_now_ns();
+    came = shmb_clock_ns();
     Py_END_ALLOW_THREADS const shmb_message *m =
-        fast_now_ns() - came > CONTENDED_NS ? shmb_host_message(host, key) : NULL;
+        shmb_clock_ns() - came > CONTENDED_NS ? shmb_host_message(host, key) : NULL;
     patient = m && m->body_bytes >= FAST_LONG_COPY;
     return key;
 }
@@ -31,13 +22,13 @@ int64_t fast_wait(shmb_host *host, int64_t timeout) {
 int64_t fast_receive(shmb_host *host, int64_t timeout) {
     int64_t key = shmb_host_poll(host);
     if (key < 0 && patient && timeout >= PATIENCE_NS)
-        for (int64_t until = fast_now_ns() + PATIENCE_NS; key < 0 && fast_now_ns() < until;)
+        for (int64_t until = shmb_clock_ns() + PATIENCE_NS; key < 0 && shmb_clock_ns() < until;)
             key = shmb_host_poll(host);
     return key < 0 ? fast_wait(host, timeout) : key;
 }
 
 /* receive(host, timeout_ns) -> key, or -shmb_status: shmb_host_receive. */
-PyObject *fast_receive_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *fast_receive_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2) return PyErr_Format(PyExc_TypeError, "expected a host and a timeout");
     shmb_host *host = PyLong_AsVoidPtr(args[0]);
@@ -46,18 +37,6 @@ PyObject *fast_receive_request(PyObject *module, PyObject *const *args, Py_ssize
     return PyLong_FromLongLong(fast_receive(host, timeout));
 }
 
-int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
-    PyObject *made = PyType_FromSpec(spec);
-    if (made && type) *type = (PyTypeObject *)Py_NewRef(made);
-    return made ? PyModule_AddObject(module, strrchr(spec->name, '.') + 1, made) : -1;
-}
-
-void fast_dealloc(PyObject *self) {
-    PyTypeObject *own = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    inquiry clear = (inquiry)PyType_GetSlot(own, Py_tp_clear);
-    freefunc release = (freefunc)PyType_GetSlot(own, Py_tp_free);
-    clear(self);
-    release(self);
-    Py_DECREF(own);
-}
+static PyMethodDef functions[] = {FAST_METHOD("receive", fast_receive_request),
+                                  {NULL, NULL, 0, NULL}};
+int fast_add_receiving(PyObject *module) { return PyModule_AddFunctions(module, functions); }

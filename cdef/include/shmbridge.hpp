@@ -9,29 +9,11 @@
  *
  *     shmbridge::span<float> x = r.feature<float>("features", {10, 32});  // write here
  *
- * Types. bool maps to bool and (u)intN_t to the dtype of that name. So int is int32, long and long
- * long are int64, size_t is uint64, float is float32 and double is float64. char is always text. A
- * literal has its C++ type: 5 is int32 and 5.0 is float64, so write int64_t{5} if the model expects
- * int64.
- *   populate accepts  numbers; text (std::string, string_view, const char *, llvm::StringRef); a C
- *                     array or std::array of numbers, nested for more dims; and {...} or any type
- *                     with data() and size() (vector, span, llvm::ArrayRef). Of these, numbers or
- *                     arrays make a tensor, texts a list of strings, ranges a ragged list. If the
- *                     dims are known only at run time, call feature<T>(name, {rows, columns}).
- *   evaluate returns  a number; std::vector of numbers; std::string; std::vector of std::string or
- *                     of std::vector (a ragged list's rows). Without a copy: span<const T>,
- *                     std::string_view and std::vector of these. A tensor of more dims is read in
- *                     row-major order; tensor() returns its dims.
+ * A literal has its C++ type: 5 is int32 and 5.0 is float64, so write int64_t{5} if the model expects
+ * int64. char is always text. docs/reference-cpp.md has all types, the rules of errors and lifetimes.
  *
- * Errors. Nothing here throws unless you call value(). evaluate also returns the errors of opening
- * and filling. evaluate and advice return a result, which is true if it has a value and otherwise
- * has status() and message(). If you prefer exceptions, call value(): it throws shmbridge::error,
- * and does not exist under -fno-exceptions. (Your containers may throw bad_alloc.) Filling or
- * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do.
- *
- * Lifetime. Memory from feature() is writable until the next evaluate. A span or string_view of
- * advice is readable until the next evaluate. Both end with the Runner. Threads, signals and fork:
- * see shmbridge.h. */
+ * Nothing here throws unless you call value(). (Your containers may throw bad_alloc.) Filling or
+ * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do. */
 #ifndef SHMBRIDGE_HPP
 #define SHMBRIDGE_HPP
 

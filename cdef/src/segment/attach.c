@@ -121,10 +121,9 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
     memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
     memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
     struct superblock expected;
-    if (!shmb_segment_plan(&g, &expected) || expected.size != b->size ||
-        expected.channel_offset != b->channel_offset ||
-        expected.channel_stride != b->channel_stride || expected.slot_offset != b->slot_offset ||
-        expected.slot_stride != b->slot_stride)
+    bool possible = shmb_segment_plan(&g, &expected);
+    memcpy(expected.session, b->session, SESSION_BYTES);
+    if (!possible || memcmp(&expected, b, offsetof(struct superblock, unused)) != 0)
         return shmb_fail(e, SHMB_CORRUPT,
                          "the segment of \"%s\" has sizes that contradict each other", name);
     if (b->size != size)
