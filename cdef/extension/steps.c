@@ -211,7 +211,7 @@ static int64_t next_key(struct steps *s, int64_t ns, PyObject *receive, bool *fa
 static bool settle(struct steps *s, int64_t key, enum verdict verdict) {
     int64_t ignored = 0;
     shmb_tensor t = {.name = "advice", .dtype = SHMB_INT64, .size = 1, .data = &ignored};
-    if (verdict == ENDED) shmb_host_reply(s->host, key, false, &t, 1);
+    if (verdict == ENDED) shmb_host_reply(s->host, key, 0, &t, 1);
     return verdict == EARLY ? keep_early(s, key) : verdict < EARLY;
 }
 
@@ -247,7 +247,7 @@ static void reply(struct steps *s, Py_ssize_t row, shmb_tensor *t) {
     struct row *r = &s->rows[row];
     t->name = r->trainer_announced ? "advice" : "learner";
     r->unwoken = r->key;
-    shmb_host_reply_unwoken(s->host, r->key, t, 1);
+    shmb_host_reply(s->host, r->key, SHMB_UNWOKEN, t, 1);
     set_state(s, row, SENT);
 }
 

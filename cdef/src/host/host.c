@@ -367,14 +367,24 @@ const shmb_message *shmb_host_message(shmb_host *h, int64_t key) {
 
 int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, int64_t room) {
     struct channel *c = host_enter(h, key);
-    int64_t bytes = c ? shmb_channel_values(c, key, index, out, room) : -1;
-    if (c) pthread_mutex_unlock(&c->mutex);
+    int64_t bytes = -1;
+    if (!c) return bytes;
+    const struct request *q = &c->requests[key_slot(key)];
+    if (q->key == key && index >= 0 && index < q->message.count) {
+        const shmb_tensor *t = &q->message.tensors[index];
+        bytes = t->size * (int64_t)shmb_dtype_size(t->dtype);
+        if (bytes && bytes <= room) take_copy(out, t->data, (size_t)bytes);
+    }
+    pthread_mutex_unlock(&c->mutex);
     return bytes;
 }
 
 bool shmb_host_offsets(shmb_host *h, int64_t key, int64_t index, int64_t *out) {
     struct channel *c = host_enter(h, key);
-    bool there = c && shmb_channel_offsets(c, key, index, out);
+    const shmb_message *m = c ? shmb_channel_message(c, key) : NULL;
+    const shmb_tensor *t = m && index >= 0 && index < m->count ? &m->tensors[index] : NULL;
+    bool there = t && t->offsets;
+    if (there) memcpy(out, t->offsets, ((size_t)t->dims[0] + 1) * sizeof *out);
     if (c) pthread_mutex_unlock(&c->mutex);
     return there;
 }
@@ -391,18 +401,12 @@ bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid
     return there;
 }
 
-shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
+shmb_status shmb_host_reply(shmb_host *h, int64_t key, int how, const shmb_tensor *fields,
                             int64_t count) {
     struct channel *c = host_enter(h, key);
-    return c ? leave(c, shmb_channel_reply(c, key, keep, fields, count)) : refused(h);
-}
-
-shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
-                                    int64_t count) {
-    struct channel *c = host_enter(h, key);
     if (!c) return refused(h);
-    c->unwoken = true;
-    shmb_status status = shmb_channel_reply(c, key, false, fields, count);
+    c->unwoken = how & SHMB_UNWOKEN;
+    shmb_status status = shmb_channel_reply(c, key, how & SHMB_KEEP, fields, count);
     c->unwoken = false;
     return leave(c, status);
 }

@@ -102,16 +102,14 @@ int64_t shmb_host_values(shmb_host *h, int64_t key, int64_t index, void *out, in
  * are what the runner says of itself. False when another has the channel by now. */
 bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid, char *label);
 
+/* Views of the slot live on, so it does not go back until shmb_host_release; the runner is not
+ * woken, for who answers several: wake each after the last reply, or it notices after 100 ms. */
+enum { SHMB_KEEP = 1, SHMB_UNWOKEN = 2 };
 /* Replies to a key with copies of fields of any kind; one tensor alone is converted to what the
- * runner wants. keep: views of the slot live on, so it does not go back until shmb_host_release.
- * Errors: RUNNER_GONE (key is stale), INEXACT, INVALID (no message), TOO_LARGE (the runner gets
+ * runner wants. how: of the bits above. Errors: RUNNER_GONE (key is stale), INEXACT, INVALID (no message), TOO_LARGE (the runner gets
  * these three, too), CORRUPT, FORKED, CLOSED. */
-shmb_status shmb_host_reply(shmb_host *h, int64_t key, bool keep, const shmb_tensor *fields,
+shmb_status shmb_host_reply(shmb_host *h, int64_t key, int how, const shmb_tensor *fields,
                             int64_t count);
-/* The same without waking the runner, for who answers several: wake each after the last reply, or
- * it notices after 100 ms. */
-shmb_status shmb_host_reply_unwoken(shmb_host *h, int64_t key, const shmb_tensor *fields,
-                                    int64_t count);
 void shmb_host_wake_runner(shmb_host *h, int64_t key);
 shmb_status shmb_host_reply_error(shmb_host *h, int64_t key, bool keep, shmb_status status,
                                   const char *text, size_t bytes);

@@ -154,23 +154,6 @@ const shmb_message *shmb_channel_message(const struct channel *c, int64_t key) {
     return q->key == key && is_open(c, key) ? &q->message : NULL;
 }
 
-bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out) {
-    const shmb_message *m = shmb_channel_message(c, key);
-    if (!m || index < 0 || index >= m->count || !m->tensors[index].offsets) return false;
-    memcpy(out, m->tensors[index].offsets, ((size_t)m->tensors[index].dims[0] + 1) * sizeof *out);
-    return true;
-}
-
-int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
-                            int64_t room) {
-    const struct request *q = &c->requests[key_slot(key)];
-    if (q->key != key || index < 0 || index >= q->message.count) return -1;
-    const shmb_tensor *t = &q->message.tensors[index];
-    int64_t bytes = t->size * (int64_t)shmb_dtype_size(t->dtype);
-    if (bytes && bytes <= room) take_copy(out, t->data, (size_t)bytes);
-    return bytes;
-}
-
 /* ---- Reply ---- */
 
 void shmb_channel_release(struct channel *c, int64_t key) {

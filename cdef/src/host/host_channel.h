@@ -65,11 +65,6 @@ bool shmb_channel_delays(const struct channel *c, const char *label, bool idle, 
 /* Takes the request that is ready: its key. -SHMB_TIMEOUT: it lied, and the channel is poisoned. */
 int64_t shmb_channel_accept(struct channel *c, uint32_t index);
 const shmb_message *shmb_channel_message(const struct channel *c, int64_t key);
-/* Bytes of tensors[index], also of an answered request, copied where there is room for them; -1:
- * the key is another request's. */
-int64_t shmb_channel_values(const struct channel *c, int64_t key, int64_t index, void *out,
-                            int64_t room);
-bool shmb_channel_offsets(const struct channel *c, int64_t key, int64_t index, int64_t *out);
 shmb_status shmb_channel_reply(struct channel *c, int64_t key, bool keep, const shmb_tensor *fields,
                                int64_t count);
 /* Wakes the runner, if it sleeps; needs no mutex. */

@@ -16,7 +16,7 @@ static bool answer(shmb_host *h, shmb_runner *r, int64_t key) {
     for (int64_t i = 0; i < count; i++)
         if (shmb_advice_at(r, i, &fields[i])) return false;
     if (count == 1) fields->name = "advice";
-    shmb_host_reply(h, key, false, fields, count); /* what does not fit is told to the runner */
+    shmb_host_reply(h, key, 0, fields, count); /* what does not fit is told to the runner */
     return true;
 }
 

@@ -4,18 +4,7 @@
 #include <string.h>
 
 #include "message/dtype.h"
-
-static int compare(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* A name that comes twice among names[count], which it sorts; NULL when there is none. */
-static const char *name_twice(const char **names, size_t count) {
-    if (count) qsort(names, count, sizeof *names, compare);
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(names[i - 1], names[i]) == 0) return names[i];
-    return NULL;
-}
+#include "message/message.h"
 
 shmb_status shmb_line_read(struct line *out, const void *text, size_t size, struct error *e) {
     struct json j;
@@ -159,21 +148,20 @@ shmb_status shmb_spec_read(struct spec *out, const void *text, size_t size, stru
     *out = (struct spec){0};
     shmb_json_start(&j, text, size);
     if (!count_features(&j, &count)) return shmb_json_fail(&j, e, "the header line");
-    /* The names, each shorter than its text with its quotes, lie behind the fields and the pointers
-     * that are sorted. */
-    size_t bytes = (sizeof *out->features + sizeof(char *)) * count;
+    /* The names, each shorter than its text with its quotes, lie behind the fields and what is checked
+     * of them. */
+    size_t bytes = (sizeof *out->features + sizeof(struct field)) * count;
     out->features = malloc(bytes + size);
     if (!out->features)
         return shmb_fail(e, SHMB_NO_MEMORY, "no memory for the %u tensors of a header line", count);
-    const char **sorted = (const char **)(out->features + count);
+    struct field *named = (struct field *)(out->features + count);
     shmb_json_start(&j, text, size);
-    if (!read_all(&j, out, (char *)(sorted + count))) shmb_json_fail(&j, e, "the header line");
+    if (!read_all(&j, out, (char *)(named + count))) shmb_json_fail(&j, e, "the header line");
     else {
-        for (uint32_t i = 0; i < count; i++) sorted[i] = out->features[i].name;
-        const char *twice = name_twice(sorted, count);
-        if (!twice) return SHMB_OK;
-        shmb_fail(e, SHMB_CORRUPT,
-                  "the header line: expected each name once, found \"%.100s\" twice", twice);
+        for (uint32_t i = 0; i < count; i++)
+            named[i] = (struct field){.name = out->features[i].name,
+                                      .name_bytes = (uint32_t)strlen(out->features[i].name)};
+        if (!shmb_names_check(named, count, SHMB_CORRUPT, "the header line", e)) return SHMB_OK;
     }
     shmb_spec_free(out);
     return e->status;
