@@ -2,12 +2,12 @@
  * and its answer the advice's raw bytes. Lines that are not understood are dropped, and the next one
  * is read. A compiler that gets no answer, or one that it did not foresee, spins, blocks or crashes:
  * so every question gets an answer, and every answer is checked. */
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/default.h"
 #include "llvm/state.h"
 
 enum { LONGEST_LINE = 1 << 20, LONGEST_OBSERVATION = 1 << 30 };
@@ -232,29 +232,19 @@ static void llvm_free(void *state) {
     shmb_bytes_free(&s->part);
     shmb_bytes_free(&s->context);
     shmb_bytes_free(&s->allowed);
+    free(s->fallback);
     free(s);
 }
 
 void *shmb_llvm_new(const char *fallback, struct error *e) {
-    struct shmb_json_number number = {0};
-    struct json j;
-    shmb_json_start(&j, fallback, strlen(fallback));
-    bool chosen = *fallback;
-    if (chosen &&
-        (!shmb_json_number(&j, &number) || !shmb_json_end(&j) || !isfinite(number.value))) {
-        shmb_fail(e, SHMB_INVALID,
-                  "the default advice \"%.60s\" is no finite number: expected one such as 0 or 0.5",
-                  fallback);
-        return NULL;
-    }
     struct llvm *s = calloc(1, sizeof *s);
     if (!s) {
         shmb_fail(e, SHMB_NO_MEMORY, "no memory for a conversation");
         return NULL;
     }
-    s->chosen = chosen;
-    s->fallback = number.value;
-    return s;
+    if (!*fallback || !shmb_default_open(&s->fallback, fallback, e)) return s;
+    llvm_free(s);
+    return NULL;
 }
 
 void shmb_llvm_limit(void *state, _Atomic int64_t *left) { ((struct llvm *)state)->left = left; }

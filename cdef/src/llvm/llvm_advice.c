@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "message/convert.h"
+#include "runner/default.h"
 #include "llvm/state.h"
 
 /* the float below 2^32: LLVM makes an unsigned of it, and 22 and older wrap */
@@ -65,8 +65,10 @@ static shmb_status llvm_take_advice(const struct llvm *s, shmb_runner *r, void *
 /* What the user chose, where the compiler may have that now. */
 static bool take_fallback(const struct llvm *s, void *to) {
     const struct spec_field *f = &s->spec.advice;
-    double value = f->dtype == SHMB_FLOAT32 ? (double)(float)s->fallback : s->fallback;
-    return s->chosen && f->size == 1 && shmb_convert_f64(value, f->dtype, to) && valid(s, to);
+    const shmb_tensor *t = s->fallback ? shmb_default_as(s->fallback, f->dtype) : NULL;
+    if (!t || f->size != 1) return false;
+    memcpy(to, t->data, f->bytes);
+    return valid(s, to);
 }
 
 /* Where LLVM allows none, the one that asks. */

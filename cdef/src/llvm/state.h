@@ -22,15 +22,14 @@ struct llvm {
     /* for each live range that an eviction chooses from, may it be advised? The last one asks:
      * evict none */
     struct bytes allowed;
-    int64_t hinted; /* inlining_default, li_size: of this observation */
-    bool chosen;
-    double fallback;                /* what the user chose */
-    _Atomic int64_t *left;          /* decisions that are still asked; NULL: all */
-    bool beyond;                    /* this observation is none of them */
-    shmb_conversation_info counted; /* but for the failure */
-    struct error unreadable;        /* this observation */
-    struct error first;             /* why a default was advised */
-    struct error last;              /* and why the last time, `times` in a row */
+    int64_t hinted;                  /* inlining_default, li_size: of this observation */
+    struct default_advice *fallback; /* what the user chose; NULL: nothing */
+    _Atomic int64_t *left;           /* decisions that are still asked; NULL: all */
+    bool beyond;                     /* this observation is none of them */
+    shmb_conversation_info counted;  /* but for the failure */
+    struct error unreadable;         /* this observation */
+    struct error first;              /* why a default was advised */
+    struct error last;               /* and why the last time, `times` in a row */
     int times;
 };
 
