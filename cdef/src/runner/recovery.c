@@ -82,10 +82,13 @@ static void follow_host(shmb_runner *r, const struct recovery *s) {
     shmb_runner_limit(r);
 }
 
-static void stay_away(struct recovery *s, const struct error *why) {
+/* The retries are used up, or of no use: until somebody is there again, evaluates cost next to
+ * nothing. */
+static int stay_away(shmb_runner *r, struct recovery *s, const struct error *why) {
     s->away = true;
-    s->why = *why;
+    s->why = r->error = *why;
     s->next_look = shmb_clock_ns() + SHARE * (s->took > s->backoff_ns ? s->took : s->backoff_ns);
+    return (int)why->status;
 }
 
 static void recovery_release(struct recovery *s) {
@@ -120,8 +123,7 @@ shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_opti
     bool opens = !status || shmb_status_lacks_host(status) || status == SHMB_TIMEOUT;
     if (opens && shmb_local_open(&s->local, r) == SHMB_OK) {
         r->kind = &recovering_runner;
-        r->error = e;
-        if (status) stay_away(s, &e);
+        if (status) stay_away(r, s, &e);
         return status;
     }
     recovery_release(s);
@@ -131,14 +133,6 @@ shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_opti
 }
 
 /* ---- Ask ---- */
-
-/* The retries are used up, or of no use: until somebody is there again, evaluates cost next to
- * nothing. */
-static int recovery_give_up(shmb_runner *r, const struct error *why) {
-    stay_away(r->kind_state, why);
-    r->error = *why;
-    return (int)why->status;
-}
 
 /* What this evaluate's question comes to after a failure that another connection may mend. */
 static int lost(shmb_runner *r, const struct error *failure) {
@@ -156,7 +150,7 @@ static int lost(shmb_runner *r, const struct error *failure) {
     }
     if (!s->away && asked > 0)
         shmb_fail(&why, failure->status, "after %d more tries: %s", asked, failure->message);
-    return recovery_give_up(r, &why);
+    return stay_away(r, s, &why);
 }
 
 /* The failure of a question: its own, or that of its connection. */
@@ -245,7 +239,7 @@ static int connect_and_ask(shmb_runner *r) {
     if (e.status == SHMB_TIMEOUT && !looks && shmb_clock_ns() < s->patience) return PENDING;
     if (shmb_status_lacks_host(e.status) || e.status == SHMB_TIMEOUT) return lost(r, &e);
     /* such as another version: trying again soon does not help */
-    if (e.status != SHMB_INTERRUPTED) return recovery_give_up(r, &e);
+    if (e.status != SHMB_INTERRUPTED) return stay_away(r, s, &e);
     r->error = e;
     return SHMB_INTERRUPTED;
 }
@@ -292,7 +286,7 @@ static void recovery_abandon(shmb_runner *r) {
     } else if (shmb_clock_ns() >= r->until) {
         struct error why; /* so that the next evaluate does not spend its time, too */
         shmb_fail(&why, SHMB_NO_HOST, "no host was back within the deadline");
-        stay_away(s, &why);
+        stay_away(r, s, &why);
     }
 }
 

@@ -112,56 +112,43 @@ static void read_want(struct json *j, struct spec *s) {
         if (shmb_json_is(&want, shmb_dtypes[i].name)) s->has_want = true, s->want = (shmb_dtype)i;
 }
 
-/* Passes over the whole line, so that the features are counted before memory is taken. */
-static bool count_features(struct json *j, uint32_t *count) {
+static bool read_all(struct json *j, struct spec *s, char *names) {
     struct json_text key;
     bool found = false;
-    *count = 0;
     shmb_json_object(j);
     while (shmb_json_key(j, &key)) {
         if (shmb_json_is(&key, "features")) {
             if (found) return shmb_json_wrong(j, "one list of features");
-            found = true;
-            for (shmb_json_array(j); shmb_json_element(j) && shmb_json_skip(j);) ++*count;
-        } else shmb_json_skip(j);
-    }
-    return shmb_json_end(j) && (found || shmb_json_wrong(j, "an object with \"features\""));
-}
-
-static bool read_all(struct json *j, struct spec *s, char *names) {
-    struct json_text key;
-    shmb_json_object(j);
-    while (shmb_json_key(j, &key)) {
-        if (shmb_json_is(&key, "features")) read_features(j, s, &names);
-        else if (shmb_json_is(&key, "advice")) {
+            found = read_features(j, s, &names);
+        } else if (shmb_json_is(&key, "advice")) {
             if (s->has_advice) return shmb_json_wrong(j, "one advice");
             s->has_advice = read_field(j, &s->advice, &names);
         } else if (shmb_json_is(&key, "want")) read_want(j, s);
         else shmb_json_skip(j);
     }
-    return shmb_json_end(j);
+    return shmb_json_end(j) && (found || shmb_json_wrong(j, "an object with \"features\""));
 }
 
 shmb_status shmb_spec_read(struct spec *out, const void *text, size_t size, struct error *e) {
     struct json j;
-    uint32_t count;
+    size_t count = 0; /* of features at most: each is an object */
     *out = (struct spec){0};
-    shmb_json_start(&j, text, size);
-    if (!count_features(&j, &count)) return shmb_json_fail(&j, e, "the header line");
+    for (size_t i = 0; i < size; i++) count += ((const char *)text)[i] == '{';
     /* The names, each shorter than its text with its quotes, lie behind the fields and what is checked
      * of them. */
     size_t bytes = (sizeof *out->features + sizeof(struct field)) * count;
     out->features = malloc(bytes + size);
     if (!out->features)
-        return shmb_fail(e, SHMB_NO_MEMORY, "no memory for the %u tensors of a header line", count);
+        return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a header line of %zu bytes", size);
     struct field *named = (struct field *)(out->features + count);
     shmb_json_start(&j, text, size);
     if (!read_all(&j, out, (char *)(named + count))) shmb_json_fail(&j, e, "the header line");
     else {
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < out->count; i++)
             named[i] = (struct field){.name = out->features[i].name,
                                       .name_bytes = (uint32_t)strlen(out->features[i].name)};
-        if (!shmb_names_check(named, count, SHMB_CORRUPT, "the header line", e)) return SHMB_OK;
+        if (!shmb_names_check(named, out->count, SHMB_CORRUPT, "the header line", e))
+            return SHMB_OK;
     }
     shmb_spec_free(out);
     return e->status;
