@@ -38,17 +38,12 @@ static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype,
     return SHMB_OK;
 }
 
-static shmb_status no_dtype(struct error *e, shmb_dtype dtype) {
-    return shmb_fail(e, SHMB_INVALID, "%d is not a dtype for advice: expected 1 (bool) to %d (%s)",
-                     (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
-}
-
 shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice) {
     shmb_tensor t;
     if (r && (!advice || dtype == SHMB_ANY)) {
         shmb_runner_begin(r);
         if (!r->stuck.status && !advice) shmb_runner_no_result(&r->stuck);
-        else if (!r->stuck.status) no_dtype(&r->stuck, dtype);
+        else if (!r->stuck.status) shmb_runner_no_dtype(&r->stuck, dtype);
     }
     shmb_status status = shmb_evaluate_as(r, dtype);
     if (status) return status;
@@ -106,7 +101,7 @@ shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtyp
     shmb_tensor t;
     shmb_status status = check_read(r, advice);
     if (status) return status;
-    if (!shmb_dtype_size(dtype)) return no_dtype(&r->error, dtype);
+    if (!shmb_dtype_size(dtype)) return shmb_runner_no_dtype(&r->error, dtype);
     status = shmb_advice(r, name, &t);
     return status ? status : read_number(r, &t, dtype, advice);
 }

@@ -15,6 +15,11 @@ shmb_status shmb_runner_no_result(struct error *e) {
     return shmb_fail(e, SHMB_INVALID, "expected a pointer to where the result goes, found NULL");
 }
 
+shmb_status shmb_runner_no_dtype(struct error *e, shmb_dtype dtype) {
+    return shmb_fail(e, SHMB_INVALID, "%d is not a dtype for advice: expected 1 (bool) to %d (%s)",
+                     (int)dtype, LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+}
+
 shmb_runner *shmb_runner_new(void) {
     static const volatile bool never;
     shmb_runner *r = calloc(1, sizeof *r);
@@ -155,10 +160,7 @@ shmb_status shmb_runner_ask(shmb_runner *r, shmb_dtype want, uint64_t place) {
     r->asked = true;
     r->number = (uint64_t)++r->stats.questions | place;
     r->want = want;
-    if (!want_exists(want) && !r->stuck.status)
-        shmb_fail(&r->stuck, SHMB_INVALID,
-                  "%d is not a dtype for advice: expected 1 (bool) to %d (%s)", (int)want,
-                  LAST_DTYPE, shmb_dtypes[LAST_DTYPE].name);
+    if (!want_exists(want) && !r->stuck.status) shmb_runner_no_dtype(&r->stuck, want);
     r->began = 0;
     bool asks = r->broken.status || r->stuck.status || asks_again(r);
     if (r->broken.status) return r->broken.status;

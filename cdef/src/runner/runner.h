@@ -154,8 +154,9 @@ shmb_status shmb_runner_end(shmb_runner *r, int status,
 shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status);
 /* The failure of a runner whose r->forked is set. */
 shmb_status shmb_runner_inherited(struct error *e);
-/* The caller gave NULL for a result. */
+/* The caller gave NULL for a result, or wants no dtype that there is. */
 shmb_status shmb_runner_no_result(struct error *e);
+shmb_status shmb_runner_no_dtype(struct error *e, shmb_dtype dtype);
 /* Begins a message unless one is being filled: then r->builder has its memory. */
 void shmb_runner_begin_message(shmb_runner *r);
 static inline void shmb_runner_begin(shmb_runner *r) {
