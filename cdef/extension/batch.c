@@ -41,7 +41,6 @@ static bool add_those_that_fit(struct questions *b, PyObject *came, Py_ssize_t m
     return true;
 }
 
-/* Where requests come from: fast_take's arguments. */
 struct source {
     shmb_host *host;
     PyObject *receive;

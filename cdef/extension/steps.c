@@ -87,7 +87,6 @@ static void end_row(struct steps *s, Py_ssize_t row) {
         if (s->channels[i].row == row) s->channels[i].row = NONE;
 }
 
-/* What a request of that plan means to the row. */
 static enum verdict judge(const struct steps *s, const struct row *r, const struct plan *p,
                           const shmb_message *m, bool payload) {
     bool reports = p->fields[STEP] != NONE;

@@ -167,7 +167,6 @@ static bool is_ours(char **words, const char *folder) {
 
 /* ---- The compiler ---- */
 
-/* The command, asking. */
 static char **asking(void) {
     enum { ADDED = 16 };
     size_t n = 0, words = 0, size;

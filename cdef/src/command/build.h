@@ -17,7 +17,6 @@ enum shmb_build_failure { SHMB_BUILD_OTHER, SHMB_BUILD_LATE, SHMB_BUILD_USELESS 
  * and all that it starts; without one, a process group. The notes of a user are a file in
  * $XDG_RUNTIME_DIR or /tmp; where it cannot be used, every compilation is the first. */
 bool shmb_build_failed(const char *policy, enum shmb_build_failure kind);
-/* Notes that the policy gave advice. */
 void shmb_build_worked(const char *policy);
 
 /* What is printed then, once per build: a format with a place for the reason. */

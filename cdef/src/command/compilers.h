@@ -37,7 +37,6 @@ const char *shmb_compiler_source(char *const *words, bool or_output);
 extern const char *const shmb_caches[], *const shmb_build_tools[], *const shmb_cache_bypass[];
 
 enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
-/* What comes after the last slash. */
 const char *shmb_file_name(const char *path);
 /* Finds a program as execvp does and follows its links; false: there is none. */
 bool shmb_program_find(const char *name, char path[SHMB_PROGRAM_BYTES]);

@@ -130,7 +130,6 @@ struct tally {
     char why[512]; /* the first default's */
 };
 
-/* What a report says of a decision. */
 static void tally(const char *report, const char *decision, size_t size, struct tally *t) {
     unsigned long long asked, defaulted;
     int status, at;
@@ -220,7 +219,6 @@ static void name_reproducers(const char *said) {
     }
 }
 
-/* The signal, or the exit status. */
 static const char *end_text(int status, char text[64]) {
     if (WIFSIGNALED(status)) snprintf(text, 64, "signal %d", WTERMSIG(status));
     else snprintf(text, 64, "exit status %d", WEXITSTATUS(status));

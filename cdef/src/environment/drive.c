@@ -96,7 +96,6 @@ static void add_rewards(const shmb_episode *e, shmb_runner *r) {
     }
 }
 
-/* Adds what a request has besides the observation. */
 static void add_report(const shmb_episode *e, const shmb_agent *agent, bool done, bool truncated) {
     const struct trainer *trainer = trainer_of(e, agent);
     shmb_runner *r = agent->runner;
@@ -108,7 +107,6 @@ static void add_report(const shmb_episode *e, const shmb_agent *agent, bool done
     shmb_set_i64(r, "step", e->steps);
 }
 
-/* Finds the field that the action is made of. */
 static shmb_status drive_read_advice(shmb_episode *e, const shmb_agent *agent,
                                      struct trainer *trainer, shmb_action *action) {
     shmb_runner *r = agent->runner;

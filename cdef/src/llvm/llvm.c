@@ -150,7 +150,6 @@ static shmb_status read_line(struct llvm *s, const uint8_t *text, size_t size, s
     return SHMB_OK;
 }
 
-/* Keeps what the default and the checks of this observation's advice need. */
 static void take_hint(struct llvm *s, const uint8_t *tensors) {
     const uint8_t *at = tensors + s->hint_at;
     s->hinted = 0;

@@ -8,7 +8,6 @@
 /* the float below 2^32: LLVM makes an unsigned of it, and 22 and older wrap */
 static const float HIGHEST_PRIORITY = 4294967040;
 
-/* Would the compiler take it? */
 static bool valid(const struct llvm *s, const void *advice) {
     int64_t index;
     float priority;
@@ -119,7 +118,6 @@ static bool is_final(struct llvm *s, const struct error *e) {
            status == SHMB_HOST_GONE || status == SHMB_CLOSED || status == SHMB_CORRUPT;
 }
 
-/* The advice for the observation that was asked, or a default. */
 static void llvm_choose(struct llvm *s, shmb_runner *r, shmb_status status, void *to) {
     struct error e = {.status = status};
     s->counted.asked++;

@@ -16,7 +16,6 @@ static void *builder_grow(void *array, uint32_t *room, uint32_t needed, size_t s
     return moved;
 }
 
-/* Room for one more field and its dims. */
 static bool builder_make_room(struct builder *b, uint32_t dims) {
     struct field *fields = builder_grow(b->fields, &b->field_room, b->count + 1, sizeof *fields);
     if (fields) b->fields = fields;

@@ -29,7 +29,6 @@ struct layout {
     struct field *fields;
 };
 
-/* Does the kind have offsets: is it a list? */
 static inline bool kind_is_list(uint8_t kind) {
     return kind == SHMB_STRINGS || kind == SHMB_RAGGED;
 }
@@ -82,7 +81,6 @@ static inline bool round_up(size_t *n, size_t to) {
     return true;
 }
 
-/* Where a field's bytes lie. */
 struct extent {
     size_t offsets; /* of a list: where int64[rows + 1] begins; else = values */
     size_t values;  /* where the elements begin, aligned */

@@ -49,7 +49,6 @@ static shmb_status read_port(const struct model *m, const char *what, uint32_t i
     return e->status;
 }
 
-/* One side's ports. */
 static shmb_status read_ports(const struct model *m, const char *what, const shmb_port *from,
                               struct port *to, uint32_t count, struct error *e) {
     char names[300];

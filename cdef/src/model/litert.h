@@ -10,7 +10,6 @@
 
 #include "shmbridge.h"
 
-/* LiteRT's structs. */
 struct layout_of {
     unsigned rank : 7;
     unsigned has_strides : 1;

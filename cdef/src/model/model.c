@@ -205,7 +205,6 @@ static uint32_t find_feature(const struct port *p, const shmb_tensor *features, 
     return training && one ? ZERO : count;
 }
 
-/* Finds each input among the features, and compares dtypes. */
 static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uint32_t count,
                                struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
@@ -259,7 +258,6 @@ static shmb_status fit(struct model *m, const shmb_tensor *features, struct erro
     return SHMB_OK;
 }
 
-/* The one advice in the wanted dtype. */
 static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     size_t room = ((size_t)t->size * shmb_dtype_size(r->want) + 64) & ~(size_t)63;
     if (room > s->converted_room) {

@@ -6,7 +6,6 @@
 
 #include "runner/local.h"
 
-/* An input or output as the model declares it. */
 struct port {
     char *name; /* owned */
     shmb_dtype dtype;

@@ -21,7 +21,6 @@ typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 enum { ORT_API = 12 };
 enum { ORT_LOG_FATAL = 4 };
 enum { ORT_DEVICE_ALLOCATOR = 0, ORT_MEMORY_DEFAULT = 0 };
-/* Types of elements. */
 enum {
     ORT_FLOAT = 1,
     ORT_UINT8 = 2,

@@ -63,7 +63,6 @@ void shmb_conversation_free(struct conversation *c);
 void shmb_conversation_turn(struct conversation *c);
 /* The question's answer, if it is there, as far as the pipe takes it. */
 void shmb_conversation_flush(struct conversation *c);
-/* The question has ended so. */
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status);
 /* Notes in each conversation what has happened to its PATH.out. One inotify reports for all. */
 void shmb_conversations_note(shmb_pipe_server *server);

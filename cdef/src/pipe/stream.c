@@ -8,7 +8,6 @@
 
 enum { LEAST = 1 << 16, MOST = 1 << 20 };
 
-/* A call's failure. */
 static enum flow stopped(void) { return errno == EAGAIN || errno == EINTR ? STUCK : UNABLE; }
 
 enum flow shmb_stream_read(struct stream *s) {

@@ -15,7 +15,6 @@ static void widen(const shmb_runner *r, shmb_tensor *t) {
     t->size = 1;
 }
 
-/* A field of the advice as one element of dtype. */
 static shmb_status read_number(shmb_runner *r, shmb_tensor *t, shmb_dtype dtype, void *out) {
     uint8_t exact[8];
     const void *from = t->data;

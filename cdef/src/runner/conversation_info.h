@@ -5,7 +5,6 @@
 
 #include "shmbridge.h"
 
-/* What a conversation's protocol has counted since its start. */
 typedef struct shmb_conversation_info {
     uint64_t asked, defaulted; /* defaulted: answered with the default advice */
     uint64_t skipped;          /* llvm: lines that were not understood */

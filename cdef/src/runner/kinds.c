@@ -8,7 +8,6 @@
 
 enum { RETRY_NS = 2 * 1000 * 1000 };
 
-/* The kinds that this library speaks. */
 extern const struct runner_ops shmb_shm_runner, shmb_pipe_runner, shmb_onnx_runner, shmb_aot_runner,
     shmb_tflite_runner;
 static const struct runner_ops *const kinds[] = {

@@ -25,7 +25,6 @@ struct local {
  * forked child the runner is SHMB_FORKED from then on. */
 shmb_status shmb_local_open(struct local *l, shmb_runner *r);
 void shmb_local_close(struct local *l);
-/* What the kinds have in common of their struct runner_ops. */
 #define LOCAL_KIND                                                                                 \
     .begin = shmb_local_begin, .proceed = shmb_local_proceed, .advice = shmb_local_advice,         \
     .abandon = shmb_local_abandon, .asks_again = shmb_local_asks_again

@@ -50,7 +50,6 @@ static bool is_ready(void *context) {
            load_relaxed(&s->host_line->closed);
 }
 
-/* Locks a free channel. */
 static shmb_status claim(struct shm *s, struct error *e) {
     uint32_t channels = s->segment.block.channels;
     for (uint32_t i = 0; i < channels; i++) {

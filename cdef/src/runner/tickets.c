@@ -169,7 +169,6 @@ shmb_ticket shmb_send(shmb_runner *r, shmb_dtype want) {
 
 /* ---- Receive ---- */
 
-/* Takes the ticket, and makes its question the one under way. */
 static int resume(shmb_runner *r, struct sent *q) {
     struct tickets *t = r->tickets;
     struct sent its = *q;

@@ -38,7 +38,6 @@ bool shmb_segment_read(int fd, const char *name, struct segment *out, struct err
 void shmb_segment_unlock(struct segment *s);
 void shmb_segment_detach(struct segment *s);
 
-/* What wakes the host. */
 struct semaphore *shmb_segment_host_semaphore(const struct segment *s);
 struct host_line *shmb_segment_host_line(const struct segment *s);
 struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t channel);

@@ -51,7 +51,6 @@ struct sender {
     struct sent layouts[MAX_LAYOUTS];
 };
 
-/* What goes out beside the message. */
 struct envelope {
     uint64_t sequence;
     uint32_t returns;
@@ -118,7 +117,6 @@ struct receiver {
     } lists[MAX_SLOTS + 1];
 };
 
-/* A message as it came in. */
 struct incoming {
     struct descriptor d;    /* a private copy */
     const struct known *of; /* NULL for a failure */
@@ -136,7 +134,6 @@ static inline bool receiver_ready(const struct receiver *r) {
 /* Takes the message that is ready. SHMB_CORRUPT with *why when it lies; then nothing more may be
  * taken. */
 shmb_status shmb_receiver_take(struct receiver *r, struct incoming *in, const char **why);
-/* Fills *out for one field of a message. */
 void shmb_incoming_tensor(const struct incoming *in, uint32_t field, shmb_tensor *out);
 
 #endif

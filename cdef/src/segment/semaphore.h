@@ -18,7 +18,6 @@ bool shmb_semaphore_try_wait(struct semaphore *s);
 /* The same, but sleeps for up to ns where there is nothing to take. 0: it took a post, or was woken
  * without one; ETIMEDOUT; EINTR: a signal handler ran. */
 int shmb_semaphore_wait(struct semaphore *s, int64_t ns);
-/* Takes all posts. */
 void shmb_semaphore_clear(struct semaphore *s);
 
 #endif

@@ -75,7 +75,6 @@ bool shmb_json_number(struct json *j, struct shmb_json_number *out);
 /* Any number but an integer within int64 is an error. */
 bool shmb_json_int(struct json *j, int64_t *out);
 bool shmb_json_bool(struct json *j, bool *out);
-/* Any one value. */
 bool shmb_json_skip(struct json *j);
 /* Only white space is left, and no error was met. */
 bool shmb_json_end(struct json *j);
