@@ -388,11 +388,6 @@ static inline void shmb_set_i64(shmb_runner *r, const char *name, int64_t value)
     int64_t *to = SHMB_POINTER(int64_t, shmb_feature(r, name, SHMB_INT64, 0, NULL));
     if (to) *to = value;
 }
-/** A float64 of rank 0. */
-static inline void shmb_set_f64(shmb_runner *r, const char *name, double value) {
-    double *to = SHMB_POINTER(double, shmb_feature(r, name, SHMB_FLOAT64, 0, NULL));
-    if (to) *to = value;
-}
 /** A string of `bytes` bytes; bytes < 0: up to the terminating zero. */
 void shmb_set_string(shmb_runner *r, const char *name, const char *text, int64_t bytes);
 /** A list of strings. If bytes[count] is NULL, each text ends at its terminating zero. */
@@ -450,10 +445,6 @@ shmb_status shmb_evaluate_number(shmb_runner *r, shmb_dtype dtype, void *advice)
 /** Advice as one int64. */
 static inline shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
     return shmb_evaluate_number(r, SHMB_INT64, advice);
-}
-/** Advice as one float64. */
-static inline shmb_status shmb_evaluate_f64(shmb_runner *r, double *advice) {
-    return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
 /** ---- Read ----------------------------------------------------------------------------------- */

@@ -55,17 +55,11 @@ public:
                   std::remove_pointer_t<decltype(std::data(std::declval<C &>()))> (*)[], T (*)[]>>>
     constexpr span(C &&of) : data_(std::data(of)), size_(std::size(of)) {}
 
-    /** The first element. */
     constexpr T *data() const { return data_; }
-    /** The number of elements. */
     constexpr size_t size() const { return size_; }
-    /** Whether there are no elements. */
     constexpr bool empty() const { return size_ == 0; }
-    /** For a range-based for. */
     constexpr T *begin() const { return data_; }
-    /** One past the last element. */
     constexpr T *end() const { return data_ + size_; }
-    /** An element, without a bounds check. */
     constexpr T &operator[](size_t i) const { return data_[i]; }
 
 private:

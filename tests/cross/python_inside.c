@@ -27,7 +27,7 @@ static void failed(const char *what, const shmb_runner *r) {
 static shmb_status evaluate(shmb_runner *r, float x, double *advice) {
     float *to = shmb_feature_f32(r, "x", 1000);
     for (int i = 0; i < 1000; i++) to[i] = x;
-    return shmb_evaluate_f64(r, advice);
+    return shmb_evaluate_number(r, SHMB_FLOAT64, advice);
 }
 
 int ask(const char *url);

@@ -114,7 +114,7 @@ static void result(shmb_status status) {
 
 static void ask_f64(void) {
     double value = 0;
-    shmb_status status = shmb_evaluate_f64(runner, &value);
+    shmb_status status = shmb_evaluate_number(runner, SHMB_FLOAT64, &value);
     if (status) result(status);
     else printf("0 %.17g", value);
 }

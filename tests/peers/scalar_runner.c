@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
         case 'i': status = shmb_evaluate_number(r, SHMB_INT32, &i); break;
         case 'l': status = shmb_evaluate_i64(r, &l); break;
         case 'f': status = shmb_evaluate_number(r, SHMB_FLOAT32, &f); break;
-        default: status = shmb_evaluate_f64(r, &d);
+        default: status = shmb_evaluate_number(r, SHMB_FLOAT64, &d);
         }
         if (status) printf("%d %s", status, shmb_error_message(r));
         else printf("%.17g ", (double)i + (double)l + (double)f + d);

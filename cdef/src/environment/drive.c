@@ -87,12 +87,12 @@ static void add_rewards(const shmb_episode *e, shmb_runner *r) {
         sharing++;
         sum += e->trainers[i].pending_reward;
     }
-    shmb_set_f64(r, "reward", sum);
+    shmb_set(r, "reward", SHMB_FLOAT64, 0, NULL, &sum);
     for (int64_t i = 0; sharing > 1 && i < e->count; i++) {
         char name[256];
         if (e->agents[i]->runner != r) continue;
         snprintf(name, sizeof name, "reward.%s", name_of(e->agents[i]));
-        shmb_set_f64(r, name, e->trainers[i].pending_reward);
+        shmb_set(r, name, SHMB_FLOAT64, 0, NULL, &e->trainers[i].pending_reward);
     }
 }
 

@@ -172,7 +172,7 @@ static void evaluated_as(void) {
     int32_t i32 = 3;
     server_run(&server);
     shmb_set_i64(r, "x", 41);
-    CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT64, &f64), SHMB_OK);
     shmb_set_i64(r, "x", 41);
     CHECK_FAILS(r, shmb_evaluate_number(r, SHMB_ANY, &f64), SHMB_INVALID,
                 "0 is not a dtype for advice");

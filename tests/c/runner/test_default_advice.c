@@ -77,7 +77,7 @@ static void without_a_host(void) {
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_INT32, &i32), SHMB_OK);
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT64, &f64), SHMB_OK);
     CHECK(i64 == 3 && i32 == 3 && f32 == 3 && f64 == 3);
     for (int d = SHMB_BOOL; d <= SHMB_BFLOAT16; d++)
         CHECK_STATUS(r, shmb_evaluate_as(r, (shmb_dtype)d),
@@ -107,7 +107,7 @@ static void fractions(void) {
     double f64;
     int64_t i64 = 7;
     CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT32, &f32), SHMB_OK);
-    CHECK_STATUS(r, shmb_evaluate_f64(r, &f64), SHMB_OK);
+    CHECK_STATUS(r, shmb_evaluate_number(r, SHMB_FLOAT64, &f64), SHMB_OK);
     CHECK(f32 == 0.1f && f64 == 0.1);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &i64), SHMB_INEXACT);
     CHECK(i64 == 7 && strstr(shmb_error_message(r), "0.1") &&

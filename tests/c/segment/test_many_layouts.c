@@ -8,7 +8,7 @@ static void ask(struct bridge *b, shmb_runner *r, int i) {
     char name[16];
     snprintf(name, sizeof name, "feature %d", i);
     shmb_set_i64(r, "echo", i);
-    shmb_set_f64(r, name, i * 0.5);
+    shmb_set(r, name, SHMB_FLOAT64, 0, NULL, &(double){i * 0.5});
     for (int k = 0; k < i % 3; k++)
         shmb_set(r, k ? "third" : "second", SHMB_FLOAT32, 0, NULL, &(float){(float)k});
     shmb_tensor t;
