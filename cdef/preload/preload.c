@@ -158,8 +158,7 @@ __attribute__((constructor)) static void report_loaded(void) {
 
 static void preload_report(const struct conversation *c) {
     if (c->inherited) return;
-    shmb_conversation_info info = {0};
-    if (c->state) shmb_llvm_protocol.info(c->state, &info);
+    shmb_conversation_info info = c->state ? counted_in(c->state) : (shmb_conversation_info){0};
     if (c->lost) info.status = c->error.status, info.why = c->error.message;
     if (c->lost && !info.defaulted) { /* nobody could count what was asked */
         info.asked++;
@@ -330,12 +329,10 @@ static _Noreturn void end_compiler(const struct conversation *c) {
 
 /* Gets the answer to what was asked ready; without a runner it is the default. */
 static void preload_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
-    shmb_conversation_info info = {0};
     c->answer.size = 0;
     c->given = 0;
     if (c->state && shmb_llvm_protocol.answer(c->state, r, status, &c->answer)) c->lost = true;
-    if (c->state) shmb_llvm_protocol.info(c->state, &info);
-    if ((info.defaulted || c->lost) && !c->chosen && !c->inherited &&
+    if (((c->state && counted_in(c->state).defaulted) || c->lost) && !c->chosen && !c->inherited &&
         secure_getenv("SHMBRIDGE_LLVM_ENDS"))
         end_compiler(c);
 }

@@ -178,9 +178,7 @@ static inline float compiler_ranks(struct compiler *c, int64_t li_size) {
 }
 
 static inline shmb_conversation_info compiler_info(const struct compiler *c) {
-    shmb_conversation_info info = {0};
-    shmb_llvm_protocol.info(c->state, &info);
-    return info;
+    return counted_in(c->state);
 }
 
 #endif

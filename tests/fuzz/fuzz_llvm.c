@@ -112,8 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         if (mood & 128) shmb_llvm_protocol.end(state), mood &= 127;
     }
-    shmb_conversation_info info = {0};
-    shmb_llvm_protocol.info(state, &info);
+    shmb_conversation_info info = counted_in(state);
     CHECK(info.defaulted <= info.asked && (info.defaulted == 0) == (info.status == SHMB_OK));
     shmb_llvm_protocol.free(state);
     return 0;

@@ -102,7 +102,7 @@ static void compiler_sends(uint8_t how) {
         if (how & 64) shmb_frames_protocol.end(state);
     }
     if (r) shmb_discard(r);
-    shmb_frames_protocol.info(state, &info);
+    info = counted_in(state);
     CHECK(info.defaulted <= info.asked);
     shmb_bytes_free(&in);
     shmb_bytes_free(&answer);

@@ -16,7 +16,7 @@ enum { LONGEST_LINE = 1 << 20, LONGEST_OBSERVATION = 1 << 30 };
 /* Drops what is not understood; it is said once in a process. */
 static void llvm_skip(struct llvm *s, const char *why) {
     static _Atomic bool said;
-    s->counted.skipped++;
+    s->counted.info.skipped++;
     if (!atomic_exchange(&said, true))
         fprintf(stderr,
                 "shmbridge: LLVM's channel: %s: continuing with the next line (reported once)\n",
@@ -218,13 +218,6 @@ static void llvm_end(void *state) {
     s->given_up = s->skipping = false;
 }
 
-static void llvm_info(const void *state, shmb_conversation_info *out) {
-    const struct llvm *s = state;
-    *out = s->counted;
-    out->status = s->first.status;
-    out->why = s->first.message;
-}
-
 static void llvm_free(void *state) {
     struct llvm *s = state;
     shmb_spec_free(&s->spec);
@@ -251,6 +244,5 @@ void shmb_llvm_limit(void *state, _Atomic int64_t *left) { ((struct llvm *)state
 const struct protocol shmb_llvm_protocol = {.feed = llvm_feed,
                                             .answer = shmb_llvm_answer,
                                             .end = llvm_end,
-                                            .info = llvm_info,
                                             .free = llvm_free,
                                             .resumes = true};

@@ -120,7 +120,7 @@ static bool is_final(struct llvm *s, const struct error *e) {
 
 static void llvm_choose(struct llvm *s, shmb_runner *r, shmb_status status, void *to) {
     struct error e = {.status = status};
-    s->counted.asked++;
+    s->counted.info.asked++;
     if (!r && !status) status = SHMB_NO_HOST;
     if (s->unreadable.status) e = s->unreadable;
     else if (!s->given_up && status) shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "");
@@ -129,10 +129,10 @@ static void llvm_choose(struct llvm *s, shmb_runner *r, shmb_status status, void
         s->times = 0;
         return;
     }
-    if (!s->first.status) s->first = e;
+    if (!s->counted.first.status) s->counted.first = e;
     s->given_up |= !s->given_up && !s->unreadable.status && is_final(s, &e);
     s->unreadable.status = SHMB_OK;
-    s->counted.defaulted++;
+    s->counted.info.defaulted++;
     take_default(s, to);
 }
 

@@ -9,6 +9,7 @@
 enum decision { OTHER, INLINING, EVICTION, PRIORITY };
 
 struct llvm {
+    struct counted counted; /* first; failure: why a default was advised */
     struct spec spec;       /* of the header; without advice before there is one */
     enum decision decision; /* which advice is asked for */
     /* the feature that the default and the checks need; NULL: not sent */
@@ -26,10 +27,8 @@ struct llvm {
     struct default_advice *fallback; /* what the user chose; NULL: nothing */
     _Atomic int64_t *left;           /* decisions that are still asked; NULL: all */
     bool beyond;                     /* this observation is none of them */
-    shmb_conversation_info counted;  /* but for the failure */
     struct error unreadable;         /* this observation */
-    struct error first;              /* why a default was advised */
-    struct error last;               /* and why the last time, `times` in a row */
+    struct error last;               /* why the last time, `times` in a row */
     int times;
 };
 

@@ -36,11 +36,11 @@ static int open_again(int fd, int flags) {
     return open(path, flags | O_NONBLOCK | O_CLOEXEC);
 }
 
-static shmb_status open_pipe(const char *path, const char *conversation_end, int flags, int *fd,
+static shmb_status open_pipe(const char *path, const char *end, int flags, int *fd,
                              struct error *e) {
     char name[4096];
     struct stat st;
-    snprintf(name, sizeof name, "%s.%s", path, conversation_end);
+    snprintf(name, sizeof name, "%s.%s", path, end);
     *fd = open(name, flags | O_CLOEXEC);
     if (*fd < 0 || fstat(*fd, &st)) return shmb_fail_errno(e, name);
     if (S_ISFIFO(st.st_mode)) return SHMB_OK;

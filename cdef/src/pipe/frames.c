@@ -10,16 +10,14 @@
 static const uint64_t longest_skipped = (uint64_t)1 << 48; /* more is no length at all */
 
 struct frames {
+    struct counted counted; /* first */
     const shmb_serdes *serdes;
     size_t limit;
     struct default_advice *fallback; /* what answers instead of a failure; NULL: none */
     char where[160];                 /* the URL, for what is said of that */
     shmb_dtype fallback_as;          /* its dtype where the compiler wants none */
-    bool typed;      /* the compiler is a runner of ours, and reads replies that tell their dtype */
-    shmb_dtype want; /* of the question */
-    uint64_t skip;   /* bytes of a frame that is too long */
-    struct shmb_conversation_info counted;
-    struct error first; /* failure */
+    shmb_dtype want;                 /* of the question */
+    uint64_t skip;                   /* bytes of a frame that is too long */
 };
 
 void *shmb_frames_new(const shmb_serdes *serdes, size_t limit) {
@@ -68,7 +66,7 @@ static int frames_feed(void *state, const uint8_t *bytes, size_t size, size_t *u
     shmb_runner_begin(r);
     if (!r->stuck.status)
         shmb_serdes_decode(f->serdes, SHMB_REQUEST, bytes + FRAME_HEAD, (size_t)length, want,
-                           &f->typed, &r->builder, &r->stuck);
+                           &f->counted.info.typed, &r->builder, &r->stuck);
     f->want = *want;
     return ASK;
 }
@@ -85,11 +83,11 @@ static shmb_status encode_failure(struct bytes *out, shmb_status status, const c
 
 static shmb_status encode_fields(const struct frames *f, const shmb_tensor *fields, int64_t count,
                                  struct bytes *out, struct error *e) {
-    const shmb_serdes *serdes = f->typed ? &shmb_serdes_flatbuffers : f->serdes;
+    const shmb_serdes *serdes = f->counted.info.typed ? &shmb_serdes_flatbuffers : f->serdes;
     size_t at = out->size;
     if (!frame_begin(out, &at)) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a reply");
     if (!shmb_serdes_encode(serdes, SHMB_ADVICE, fields, count, SHMB_ANY, false, out, e))
-        frame_end(out, at, f->typed ? frame_typed : 0);
+        frame_end(out, at, f->counted.info.typed ? frame_typed : 0);
     else out->size = at;
     return e->status;
 }
@@ -111,7 +109,8 @@ static bool encode_fallback(struct frames *f, struct bytes *out, const struct er
     shmb_dtype want = f->want ? f->want : f->fallback_as;
     const shmb_tensor *advice = f->fallback ? shmb_default_as(f->fallback, want) : NULL;
     if (!advice || encode_fields(f, advice, 1, out, &e)) return false;
-    if (!f->counted.defaulted++) shmb_default_say(f->fallback, f->where, why->message, NULL, NULL);
+    if (!f->counted.info.defaulted++)
+        shmb_default_say(f->fallback, f->where, why->message, NULL, NULL);
     return true;
 }
 
@@ -119,11 +118,11 @@ static shmb_status frames_answer(void *state, shmb_runner *r, shmb_status status
                                  struct bytes *out) {
     struct frames *f = state;
     struct error e = {0};
-    f->counted.asked++;
+    f->counted.info.asked++;
     if (status)
         shmb_fail(&e, status, "%s", r ? shmb_error_message(r) : "the host currently has no model");
     else encode_advice(f, r, out, &e);
-    if (e.status && !f->first.status) f->first = e;
+    if (e.status && !f->counted.first.status) f->counted.first = e;
     if (!e.status || encode_fallback(f, out, &e)) return SHMB_OK;
     return encode_failure(out, e.status, e.message);
 }
@@ -144,16 +143,8 @@ shmb_status shmb_frames_set_default(void *state, const char *text, shmb_dtype as
 
 static void frames_end(void *state) {
     struct frames *f = state;
-    f->typed = false;
+    f->counted.info.typed = false;
     f->skip = 0;
-}
-
-static void frames_info(const void *state, shmb_conversation_info *out) {
-    const struct frames *f = state;
-    *out = f->counted;
-    out->typed = f->typed;
-    out->status = f->first.status;
-    out->why = f->first.message;
 }
 
 static void frames_free(void *state) {
@@ -162,8 +153,5 @@ static void frames_free(void *state) {
     free(f);
 }
 
-const struct protocol shmb_frames_protocol = {.feed = frames_feed,
-                                              .answer = frames_answer,
-                                              .end = frames_end,
-                                              .info = frames_info,
-                                              .free = frames_free};
+const struct protocol shmb_frames_protocol = {
+    .feed = frames_feed, .answer = frames_answer, .end = frames_end, .free = frames_free};

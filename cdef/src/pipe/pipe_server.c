@@ -123,7 +123,7 @@ void shmb_pipe_server_info(shmb_pipe_server *server, int index, shmb_conversatio
     if (index < 0 || index >= server->count) return;
     const struct conversation *c = server->conversations[index];
     bool ours = !forked(server) && pthread_mutex_lock(&server->mutex) == 0;
-    c->protocol->info(c->state, out);
+    *out = counted_in(c->state);
     if (ours) pthread_mutex_unlock(&server->mutex);
 }
 

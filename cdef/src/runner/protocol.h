@@ -9,6 +9,20 @@
 #include "runner/conversation_info.h"
 #include "runner/runner.h"
 
+/* What a conversation has counted: first in the state of each protocol. */
+struct counted {
+    shmb_conversation_info info; /* but for the failure */
+    struct error first;          /* failure */
+};
+/* The same with the failure, whose text lives as long as the state. */
+static inline shmb_conversation_info counted_in(const void *state) {
+    const struct counted *c = state;
+    shmb_conversation_info info = c->info;
+    info.status = c->first.status;
+    info.why = c->first.message;
+    return info;
+}
+
 struct protocol {
     /* Takes bytes that came; *used (at most size) is how many, and may be fewer also when it
      * returns MORE. Fills r's request and returns ASK with *want when one is complete; MORE when it
@@ -21,8 +35,6 @@ struct protocol {
     shmb_status (*answer)(void *state, shmb_runner *r, shmb_status status, struct bytes *out);
     /* The compiler has closed its end: forgets the conversation. */
     void (*end)(void *state);
-    /* What was counted; out->why lives as long as the state. */
-    void (*info)(const void *state, shmb_conversation_info *out);
     void (*free)(void *state);
     /* Where a compiler's bytes begin shows in them, and it must not see the end of its pipe. Else a
      * conversation that cannot go on gets a last answer and an end of file. */
