@@ -85,8 +85,7 @@ int64_t ask_together(int64_t (*features)[FEATURES], size_t count) {
     int64_t sum = 0, advice;
     for (size_t k = 0; k < count; k++) {
         for (int i = 0; i < FEATURES; i++)
-            *(int64_t *)shmb_feature(r, feature_names[i], SHMB_INT64, 1, &(int64_t){1}) =
-                features[k][i];
+            shmb_set(r, feature_names[i], SHMB_INT64, 1, &(int64_t){1}, &features[k][i]);
         tickets[k] = shmb_send(r, SHMB_INT64);
     }
     for (size_t k = 0; k < count; k++) {

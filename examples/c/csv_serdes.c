@@ -77,8 +77,7 @@ int main(int argc, char **argv) {
     shmb_tensor advice;
     shmb_register_serdes(&csv);
     shmb_open(argc > 1 ? argv[1] : NULL, NULL, &r);
-    double *costs = shmb_feature(r, "costs", SHMB_FLOAT64, 1, (const int64_t[]){3});
-    for (int i = 0; i < 3; i++) costs[i] = i / 2.0;
+    shmb_set(r, "costs", SHMB_FLOAT64, 1, (const int64_t[]){3}, (const double[]){0, 0.5, 1});
     if (shmb_evaluate(r) || shmb_advice(r, NULL, &advice))
         fprintf(stderr, "no advice: %s\n", shmb_error_message(r));
     else
