@@ -117,7 +117,7 @@ struct question *fast_question_of(PyObject *layouts, PyObject *key);
 /* shmb_host_receive, but looks with the GIL held first, and waits without it. */
 int64_t fast_receive(shmb_host *host, int64_t timeout);
 
-/* ---- Classes, of which Python's own are subclasses ---- */
+/* ---- class.c: classes, of which Python's own are subclasses ---- */
 
 /* Makes a class that the module has under its name; *type, unless NULL, holds it too. */
 int fast_add_class(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
