@@ -64,7 +64,7 @@ static const char *started(void (*way)(void), char *word) {
 }
 
 int main(int argc, char **argv) {
-    for (char **one = environ; argc > 1 && *one; one++) puts(*one);
+    for (char **one = environ; argc > 1 && *one; one++) printf("\n%s\n", *one);
     if (argc > 1) return 0;
     llvm_environment(argv);
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
