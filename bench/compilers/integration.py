@@ -1,22 +1,32 @@
-"""What it takes to put the library into a compiler: lines, bytes, seconds.
+"""What it takes to put the library into a compiler: lines, bytes, threads, memory, CPU.
 
     python bench integration [--json FILE]
 
-For each plug-in of the examples: its lines of code, those among them that use the library, bytes of
-the built file, seconds of CPU to build it. The library itself: its bytes. `deploy allocation` has the
-memory of a compiler with each URL.
+plug-ins  of the examples: lines of code, those among them that use the library, bytes of the built
+          file, seconds of CPU to build it
+by hand   lines of the functions that ask this folder's policy through a protocol of one's own, and of
+          those that do it with the library
+compilers clang with the inliner's plug-in: bytes of the files that it loads, threads and memory, by URL
 """
 
 from __future__ import annotations
 
+import os
 import re
 import resource
+import subprocess
 import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import deploy
 from llvm_inliner import EXAMPLES, build_plugin
-from program import SHMBRIDGE, cpu_used, options, report
+from program import BENCH, SHMBRIDGE, cpu_used, options, report
 from run import machine
+from sources import fetch_lua
 
 PLUGINS = ("llvm/inliner", "phase_ordering", "loops", "unroll", "regalloc")
 # The library's names, and the methods of its classes by which a pass asks.
@@ -24,30 +34,93 @@ USES = re.compile(
     r"shmb|\bRunner\b|\bAgents?\b|next_agent|populate|\bfeature<|evaluate|set_done|add_reward"
     r"|on_error|void reset\(|void step\(|\bAction\b|\bURL\b"
 )
+COMPILERS, ORIGINAL = BENCH / "compilers", EXAMPLES / "phase_ordering/poset_rl.py"
+# Functions of the compiler's side, then of the model's. A file without functions counts whole.
+BY_HAND: dict[str, tuple[dict[Path, str], dict[Path, str]]] = {
+    "the library, every URL": ({COMPILERS / "compilation_ask.c": "open_model ask close_model"}, {}),
+    "a gRPC service": (
+        {
+            COMPILERS / "compilation.proto": "",
+            COMPILERS / "compilation_grpc.cpp": "open_model exchange ask close_model",
+        },
+        {COMPILERS / "compilation_hosts.py": "serve_grpc"},
+    ),
+    "LLVM's pipes": (
+        {COMPILERS / "compilation_ask.c": "open_end send_all open_channel ask_channel"},
+        {COMPILERS / "compilation_hosts.py": "serve_llvm"},
+    ),
+    "a process for each step": ({}, {ORIGINAL: "original"}),
+}
 
 
-def lines(source: Path) -> list[str]:
-    """Without empty lines and comments of a line."""
-    stripped = (line.strip() for line in source.read_text().splitlines())
-    return [line for line in stripped if line and not line.startswith("//")]
+def lines(source: Path, functions: str = "") -> list[str]:
+    """Without empty lines and comments of a line; of all of it, or of these functions."""
+    text = source.read_text()
+    for name in functions.split():
+        if not re.search(rf"^\w.*\b{name}\(", text, re.MULTILINE):
+            raise ValueError(f"expected a function {name} in {source}")
+    kept, inside = [], not functions
+    for line in text.splitlines():
+        if functions and re.match(r"\w", line):
+            inside = any(re.search(rf"\b{name}\(.*[{{:]$", line) for name in functions.split())
+        if inside and line.strip() and not line.strip().startswith(("//", "/*", "*", "#")):
+            kept.append(line)
+    return kept
+
+
+def by_hand() -> list[dict[str, Any]]:
+    rows = []
+    for name, sides in BY_HAND.items():
+        counts = [sum(len(lines(*each)) for each in side.items()) for side in sides]
+        rows.append({"name": name, "compiler": counts[0], "model": counts[1]})
+    return rows
+
+
+def plugins(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for name in PLUGINS:
+        sources = [*(EXAMPLES / name).glob("*.cpp"), *(EXAMPLES / name).glob("*.h")]
+        code = [line for source in sources for line in lines(source)]
+        before = cpu_used(resource.RUSAGE_CHILDREN)
+        built = build_plugin(22, folder / name, EXAMPLES / name)
+        seconds = cpu_used(resource.RUSAGE_CHILDREN) - before
+        using = sum(bool(USES.search(line)) for line in code)
+        size = built.stat().st_size
+        rows.append({"name": name, "lines": len(code), "using": using, "bytes": size, "seconds": seconds})  # fmt: skip
+    return rows
+
+
+def compilers(folder: Path) -> list[dict[str, Any]]:
+    """clang, compiling one file of Lua."""
+    case = deploy.inliner(folder)["zstd"]
+    source = fetch_lua(folder).with_name("lvm.c")
+    case = replace(case, sources=[source], ways="shm pipe grpc onnx aot python")
+    rows, plain = [], set[Path]()
+    with ExitStack() as stack:
+        for way in deploy.start(folder, case, stack):
+            log = folder / f"{way.name}.ld"
+            words, env = way.asking({"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(log)})
+            compiler, threads, used = subprocess.Popen([*words, source, "-o", way.output], env=env), 1, None  # fmt: skip
+            while not used or not used[0]:
+                threads = max(threads, len(os.listdir(f"/proc/{compiler.pid}/task")))
+                time.sleep(0.002)
+                used = os.wait4(compiler.pid, os.WNOHANG)
+            compiler.returncode = used[1]
+            said = "".join(each.read_text() for each in folder.glob(f"{log.name}.*"))
+            loaded = {Path(each).resolve() for each in re.findall(r"calling init: (/\S+)", said)}
+            plain = plain or loaded
+            size = sum(each.stat().st_size for each in loaded - plain if each.exists())
+            rows.append({"way": way.name, "bytes": size, "threads": threads, "memory": used[2].ru_maxrss * 1024})  # fmt: skip
+    return rows
 
 
 def main() -> None:
     given = options(__doc__).parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in PLUGINS:
-            sources = [*(EXAMPLES / name).glob("*.cpp"), *(EXAMPLES / name).glob("*.h")]
-            code = [line for source in sources for line in lines(source)]
-            before = cpu_used(resource.RUSAGE_CHILDREN)
-            built = build_plugin(22, Path(folder) / name, EXAMPLES / name)
-            seconds = cpu_used(resource.RUSAGE_CHILDREN) - before
-            using = sum(bool(USES.search(line)) for line in code)
-            size = built.stat().st_size
-            rows.append({"name": name, "lines": len(code), "using": using, "bytes": size, "seconds": seconds})  # fmt: skip
+        found = {"machine": machine(), "rows": plugins(Path(folder)), "by hand": by_hand()}
+        found["compilers"] = compilers(Path(folder))
     library = next((Path(SHMBRIDGE).parents[1] / "lib").glob("python*/site-packages/shmbridge/**/libshmbridge.so*"))  # fmt: skip
-    found = {"machine": machine(), "rows": rows, "library": library.stat().st_size}
-    report("integration", found, given.json)
+    report("integration", found | {"library": library.stat().st_size}, given.json)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Writes the tables and pictures of docs/results.md and docs/performance.md from the output of
-results.py:
+"""Writes the tables and pictures of docs/results.md, docs/performance.md and two examples from the output
+of results.py:
 
 python bench results_page
 
@@ -9,6 +9,7 @@ The pictures need matplotlib. For a figure that was not measured, the page names
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from results import RESULTS
 from tables import Found, caption, change, conditions, dated, per, short, span, table
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
+PAGES += [
+    RESULTS.parents[1] / f"examples/{name}/README.md" for name in ("regalloc", "phase_ordering")
+]
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
 
 
@@ -76,21 +80,30 @@ def urls(found: Found) -> list[str]:
 
 
 def integration(found: Found) -> list[str]:
-    """Lines, size and build of the plug-ins."""
+    """Lines, size and build of the plug-ins; lines by hand; what a compiler loads."""
+
+    def kilobytes(size: float) -> str:
+        return f"{size / 1000:.0f} kB" if size < 1e6 else f"{size / 1e6:.0f} MB"
+
     rows = [
-        [
-            f"`{each['name']}`",
-            each["lines"],
-            each["using"],
-            f"{each['bytes'] / 1000:.0f} kB",
-            f"{each['seconds']:.1f} s",
-        ]
+        [f"`{each['name']}`", each["lines"], each["using"], kilobytes(each["bytes"])]
+        + [f"{each['seconds']:.1f} s"]
         for each in found["rows"]
     ]
     head = ["plug-in", "lines of code", "that use the library", "built", "CPU to build it"]
+    hand = [[each["name"], each["compiler"], each["model"]] for each in found["by hand"]]
+    plain, *others = found["compilers"]
+    loads = [["`plain`", "-", plain["threads"], f"{plain['memory'] / 1e6:.0f} MB"]]
+    for each in others:
+        more = f"{(each['memory'] - plain['memory']) / 1e6:+.1f} MB"
+        loads.append([f"`{each['way']}`", kilobytes(each["bytes"]), each["threads"], more])
     return [
-        *caption(f"The library itself: {found['library'] / 1000:.0f} kB. {conditions(found)}"),
+        *caption(f"The library itself: {kilobytes(found['library'])}. {conditions(found)}"),
         *table(head, rows),
+        "",
+        *table(["lines to ask one policy", "in the compiler", "at the model"], hand),
+        "",
+        *table(["clang with the inliner", "loads", "threads", "memory"], loads),
     ]
 
 
@@ -103,7 +116,7 @@ def training(found: Found) -> list[str]:
             rows.append([each["workers"], f"`{way['way']}`", ratio])
     same = all(each["same"] for each in found["rows"])
     equal = "bit-identical weights" if same else "DIFFERENT weights"
-    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. All transports learned {equal}."
+    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. By URL {equal}."
     head = ["workers", "transport", "time / shm"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
@@ -226,6 +239,52 @@ def learned(found: Found) -> list[str]:
     return [*caption(text), *table(head, rows)]
 
 
+def regalloc(found: Found) -> list[str]:
+    """The allocator of examples/regalloc: kernels by policy, then programs."""
+    kernels: dict[str, list[Found]] = {}
+    for row in found["kernels"]["rows"]:
+        kernels.setdefault(row["policy"].partition(",")[0], []).append(row)
+    rows = []
+    for name, seeds in kernels.items():
+        sides = [sorted(seed[side] for seed in seeds) for side in ("train", "test")]
+        ends = [f" ({change(e[0])} to {change(e[-1])})" if len(e) > 1 else "" for e in sides]
+        middles = [change(statistics.median(side)) for side in sides]
+        rows.append([name, *(middle + end for middle, end in zip(middles, ends, strict=True))])
+    lines = table(["", "six training kernels", "seven held out"], rows)
+    head = [
+        "",
+        "questions",
+        "spills",
+        "splits",
+        "`.text` / basic",
+        "instructions / basic",
+        "passed",
+    ]
+    for program, its in found["programs"].items():
+        rows = []
+        for name, each in its.items():
+            rows.append(
+                [name, *(each[count] or "-" for count in ("Questions", "Spills", "Splits"))]
+            )
+            rows[-1] += [change(each[n] / its["basic"][n] - 1) for n in ("text", "instructions")]
+            rows[-1].append("yes" if each["passed"] else "**no**")
+        lines += ["", *table([program, *head[1:]], rows)]
+    return lines
+
+
+def poset_rl(found: Found) -> list[str]:
+    """POSET-RL's policies of examples/phase_ordering."""
+    rows = []
+    for name in found["rows"][0]:
+        cells = [f"`{name}`"]
+        for score in ("instructions", "text", "mca"):
+            ratios = sorted(math.exp(seed[name][score]) for seed in found["rows"])
+            ends = f" ({ratios[0]:.3f}–{ratios[-1]:.3f})" if len(ratios) > 1 else ""
+            cells.append(f"{statistics.geometric_mean(ratios):.3f}{ends}")
+        rows.append(cells)
+    return table(["one compilation", "LLVM instructions", "`.text`", "llvm-mca's cycles"], rows)
+
+
 def bars(values: dict[str, float], label: Callable[[float], str], path: Path) -> None:
     """A bar for each name, the first at the top, for light and dark pages, and narrow enough for a
     phone: a name is above its bar."""
@@ -315,7 +374,7 @@ def draw_scale(found: Found, path: Path) -> None:
 def draw_training(found: Found, path: Path) -> None:
     """Time of a training with several compilers, as multiples of shared memory's."""
     row = max(found["rows"], key=lambda each: each["workers"])
-    names = {"shm": "shm://", "pipe": "named pipes", "grpc": "gRPC"}
+    names = {"shm": "shm://", "pipe": "named pipes", "grpc": "gRPC", "original": "processes"}
     one = next(way["seconds"] for way in row["ways"] if way["way"] == "shm")
     ratios = {names[way["way"]]: statistics.median(per(way["seconds"], one)) for way in row["ways"]}
     bars(ratios, short, path)
@@ -331,6 +390,8 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "sweep": dated(sweep),
     "tuned": dated(tuned),
     "learned": dated(learned),
+    "regalloc": dated(regalloc),
+    "poset_rl": dated(poset_rl),
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),

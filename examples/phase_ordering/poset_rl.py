@@ -35,12 +35,8 @@ SIZE, STEPS, HIDDEN = 300, 15, 128
 VOCABULARY = HERE / "build" / "ir2vec.json"
 WEIGHTS = {"text": 10.0, "mca": 5.0}  # of the reward, as in the paper
 SEEDS, UPDATES, EPISODES = 2, 15, 12  # of a training; compilations before each update
-GRADIENTS, ROWS, DISCOUNT, FRESH = (
-    60,
-    64,
-    0.99,
-    4,
-)  # steps of an update; updates until the target changes
+# Steps of an update, and their rows; FRESH: updates until the target changes.
+GRADIENTS, ROWS, DISCOUNT, FRESH = 60, 64, 0.99, 4
 SCALE = 8.0  # of the length's logarithm
 
 

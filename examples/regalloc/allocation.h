@@ -294,6 +294,7 @@ private:
         if (Asks == Colour)
             rows(To, "registers", {Registers, RegisterSize}, [&](float *X) { registers(X); });
         if (Asks == Split) rows(To, "places", {Places, PlaceSize}, [&](float *X) { places(X); });
+        if (getenv("REGALLOC_WITHOUT_LISTS")) return; // which a bitstream cannot carry
         std::vector<float> Blocks;
         for (auto &[Block, Of] : Used)
             Blocks.insert(Blocks.end(), {R.frequency(Block), float(Of.Number)});

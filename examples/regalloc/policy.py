@@ -82,9 +82,7 @@ def start(request):
 
 
 def one(request, weights):
-    batch = {
-        name: [request[name]]
-        for name in ("agent", "action_mask", *FEATURES.values())
-        if name in request
-    }
+    names, agent = ("action_mask", *FEATURES.values()), request["agent"]
+    batch = {name: [request[name]] for name in names if name in request}
+    batch["agent"] = [agent if isinstance(agent, str) else bytes(agent).decode()]  # a bitstream's
     return int(advise(batch, weights[None])[0])
