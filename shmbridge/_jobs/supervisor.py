@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge import segment
+from shmbridge._bridge import names, segment
 from shmbridge.errors import calling
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -92,8 +92,14 @@ def serve(orders: socket.socket) -> None:
     os.close(ends)
     for thread in threads:
         thread.join(2 * GIVE_UP)
+    closed, until = select.poll(), time.monotonic() + GIVE_UP
+    closed.register(orders, 0)  # not if the trainer only ended its part, and removes them itself
     for name in bridges - {""}:
         segment.remove_dead(name)
+        path = names.segment_path(name)  # a killed process lets go of one descriptor after another
+        while closed.poll(0) and path.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+            segment.remove_dead(name)
     os._exit(0)  # even if a process in the kernel does not end
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.bridges import shm_path
 from support.cli import run
 from support.compilations import marked
 from support.processes import stat_of, until, words_of
@@ -393,3 +394,32 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
     trainer.wait(20)
     until(lambda: not marked(no_leftovers))
     assert time.monotonic() - before < 10
+
+
+def test_the_bridge_goes_though_its_host_ends_after_the_trainers_socket(name, python):
+    host = python(
+        """
+        import sys, shmbridge
+        with shmbridge.Host(sys.argv[1]):
+            print("ready", flush=True)
+            sys.stdin.read()
+        """,
+        name,
+    )
+    assert host.line() == "ready"
+    orders, its_orders = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    job, its_job = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        for each in (orders, job, its_job):
+            each.close()
+        supervisor.serve(its_orders)
+    its_orders.close()
+    assert orders.recv(1) == b"r"
+    socket.send_fds(orders, [name.encode()], [its_job.fileno()])
+    for each in (orders, job, its_job):
+        each.close()
+    time.sleep(0.3)
+    host.kill()
+    os.waitpid(child, 0)
+    assert not shm_path(name).exists()
