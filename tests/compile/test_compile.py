@@ -1,6 +1,8 @@
 """shmbridge compile: from ONNX to a library that gives what ONNX Runtime gives; aot:// in
 Python."""
 
+import os
+import shutil
 import threading
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from support.cli import run
 from support.compiling import compile, expected, onnx_models
 from support.onnx_models import T, node
-from support.values import NAMED_DTYPES
+from support.values import DTYPES, expect_same
 
 import shmbridge
 from shmbridge.errors import InvalidError, MismatchError, ModelError
@@ -36,28 +38,34 @@ def test_open_sizes_and_a_missing_leading_one(models):
         assert runner.evaluate({"x": x[0]}) == one
 
 
-def test_every_dtype_and_scalars_in_one_model(tmp_path):
+def edges(dtype):
+    """[2, 3] values of a dtype, with its ends and what is special."""
+    if dtype.kind in "iu":
+        high, low = np.iinfo(dtype).max, np.iinfo(dtype).min
+        return np.array([[high, low, high - 1], [low + 1, 0, 1]], dtype)
+    return np.array([[np.nan, -np.inf, np.inf], [-0.0, 0.0, 1.0]]).astype(dtype)
+
+
+def test_every_dtype_and_scalars_in_one_model(tmp_path, monkeypatch):
     """Each input comes out again, as a tensor and as a scalar; the names are no names of C."""
-    nodes, inputs, outputs = [], [], []
-    for dtype in NAMED_DTYPES:
-        element = {"float32": T.FLOAT, "float64": T.DOUBLE}.get(dtype) or getattr(T, dtype.upper())
-        for shape in ([2, 3], []):
-            name = f"{dtype}/{len(shape)}"
+    if shutil.which("clang-22"):
+        monkeypatch.setenv("CC", "clang-22")
+    has_bfloat16 = "CC" in os.environ  # C compilers have it since gcc 13 and clang 17
+    nodes, inputs, outputs, features = [], [], [], {}
+    for dtype in DTYPES if has_bfloat16 else DTYPES[:-1]:
+        element = onnx_models.helper.np_dtype_to_tensor_dtype(dtype)
+        for value in edges(dtype), edges(dtype)[0, 0]:
+            name = f"{dtype}/{value.ndim}"
+            features[name] = value
             nodes.append(node("Identity", name, f"{name}:out"))
-            inputs.append((name, element, shape))
-            outputs.append((f"{name}:out", element, shape))
+            inputs.append((name, element, value.shape))
+            outputs.append((f"{name}:out", element, value.shape))
     compile(
         onnx_models.save(tmp_path / "all.onnx", nodes, inputs, outputs), "-o", tmp_path / "all.so"
     )
-    rng = np.random.default_rng(2)
-    features = {
-        name: (rng.normal(size=shape) * 50).astype(name.split("/")[0]) for name, _, shape in inputs
-    }
     with shmbridge.connect(f"aot://{tmp_path}/all.so") as runner:
         runner.evaluate(features)
-        for name, value in features.items():
-            found = np.asarray(runner.advice[f"{name}:out"])
-            assert found.shape == value.shape and np.array_equal(found, value)
+        expect_same(runner.advice, {f"{name}:out": value for name, value in features.items()})
     shown = compile("--show", tmp_path / "all.so")
     assert (
         "from all.onnx, by emx-onnx-cgen" in shown
