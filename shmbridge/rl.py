@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
 from shmbridge._runner.runner import Runner, handle_of, in_use
 from shmbridge._urls import plugins
@@ -237,7 +236,7 @@ class _Episode:
     def fill(self, observation: Mapping[str, Any] | None) -> int:
         """Gives the observation to the next agent."""
         runner = self.runners[lib.shmb_next_agent(self.c, ffi.NULL)]
-        _fastpath.fill(runner, dict(observation or {}))
+        runner._fill_all(dict(observation or {}))
         return int(lib.SHMB_OK)
 
     def action(self, c: Any) -> Action:
@@ -260,7 +259,7 @@ def _ask(context: Any, r: Any) -> int:
     episode.missing = None
     try:
         if isinstance(episode.error, Exception | None):
-            _fastpath.ask(episode.runners[r])
+            episode.runners[r]._ask()
             return int(lib.SHMB_OK)
     except ShmbridgeError as error:
         episode.missing = error

@@ -7,7 +7,6 @@ struct questions {
     PyObject *arrays; /* that were read, by name */
     int64_t until;    /* when the wait for more ends; 0: it has not begun */
 };
-static PyTypeObject *questions_type;
 
 /* A list of questions; NULL with the exception set. */
 static struct question *question_at(PyObject *list, Py_ssize_t i) {
@@ -88,27 +87,25 @@ static bool drop_unreadable(PyObject *list) {
     return true;
 }
 
-/* collect(batch, came, host, receive, layouts, most, wait, attached) -> None: the batch has so many
+/* _collect(came, host, receive, layouts, most, wait, attached) -> None: the batch has so many
  * requests, or waits for no more. Else as fast_take. came: requests that may fit the batch; those
  * that do not are added. */
-static PyObject *fast_collect(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 8 || !PyObject_TypeCheck(args[0], questions_type) || !PyList_Check(args[1]) ||
-        !PyDict_Check(args[4]))
-        return PyErr_Format(PyExc_TypeError, "expected a batch, a list, a source and its limits");
-    struct questions *b = (struct questions *)args[0];
-    struct source s = {PyLong_AsVoidPtr(args[2]), args[3], (int)PyLong_AsLong(args[7])};
-    Py_ssize_t most = PyLong_AsSsize_t(args[5]);
-    int64_t wait = PyLong_AsLongLong(args[6]);
+static PyObject *questions_collect(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    struct questions *b = (struct questions *)self;
+    if (count != 7 || !PyList_Check(args[0]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "expected a list, a source and its limits");
+    struct source s = {PyLong_AsVoidPtr(args[1]), args[2], (int)PyLong_AsLong(args[6])};
+    Py_ssize_t most = PyLong_AsSsize_t(args[4]);
+    int64_t wait = PyLong_AsLongLong(args[5]);
     if (PyErr_Occurred()) return NULL;
-    while (add_those_that_fit(b, args[1], most) && PyList_Size(b->list) < most) {
+    while (add_those_that_fit(b, args[0], most) && PyList_Size(b->list) < most) {
         PyObject *key =
             PyList_Size(b->list) ? receive_more(b, &s, wait) : receive_from(&s, INT64_MAX);
         if (key == Py_None) break;
-        struct question *q = key ? fast_question_of(args[4], key) : NULL;
+        struct question *q = key ? fast_question_of(args[3], key) : NULL;
         if (!q && !PyErr_Occurred()) return key;
         Py_XDECREF(key);
-        bool known = q && !PyList_Append(args[1], (PyObject *)q);
+        bool known = q && !PyList_Append(args[0], (PyObject *)q);
         Py_XDECREF((PyObject *)q);
         if (!known) return NULL;
     }
@@ -134,13 +131,12 @@ static bool gather(PyObject *list, long long index, PyObject *array) {
     return all;
 }
 
-/* gather(questions, index, out) -> bool */
-static PyObject *fast_gather(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 3 || !PyList_Check(args[0]))
-        return PyErr_Format(PyExc_TypeError, "expected a list, an index and an array");
-    long long index = PyLong_AsLongLong(args[1]);
-    bool all = !PyErr_Occurred() && gather(args[0], index, args[2]);
+/* _gather(index, out) -> bool */
+static PyObject *questions_gather(PyObject *self, PyObject *args) {
+    Py_ssize_t index;
+    PyObject *out;
+    if (!PyArg_ParseTuple(args, "nO", &index, &out)) return NULL;
+    bool all = gather(((struct questions *)self)->list, index, out);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(all);
 }
 
@@ -233,25 +229,24 @@ static PyObject *reply_each(PyObject *list, Py_ssize_t rows, const PyObject *typ
     return left;
 }
 
-/* reply_rows(batch, type, advice, named) -> reply_each's; None: nothing was done, as the advice is
- * not arrays and lists with a row for each question. A question of another type replies in its own
- * way. advice: None where there is none. */
-static PyObject *fast_reply_rows(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 4 || !PyObject_TypeCheck(args[0], questions_type) || !PyDict_Check(args[3]))
-        return PyErr_Format(PyExc_TypeError, "expected a batch, a type, a value and a dict");
-    struct questions *b = (struct questions *)args[0];
+/* _reply_rows(type, advice, named) -> reply_each's; None: nothing was done, as the advice is not
+ * arrays and lists with a row for each question. A question of another type replies in its own way.
+ * advice: None where there is none. */
+static PyObject *questions_reply_rows(PyObject *self, PyObject *args) {
+    struct questions *b = (struct questions *)self;
+    PyObject *type, *advice, *others;
+    if (!PyArg_ParseTuple(args, "OOO!", &type, &advice, &PyDict_Type, &others)) return NULL;
     PyDict_Clear(b->arrays); /* or they would hold every slot */
     struct column columns[FAST_FIELDS];
     int64_t n = 0;
     Py_ssize_t rows = PyList_Size(b->list);
-    PyObject *left = Py_None, *advice = args[2];
-    bool by_name = PyDict_CheckExact(advice) && !PyDict_Size(args[3]);
+    PyObject *left = Py_None;
+    bool by_name = PyDict_CheckExact(advice) && !PyDict_Size(others);
     /* a value's own code may change the caller's dict */
-    PyObject *named = by_name ? PyDict_Copy(advice) : Py_NewRef(args[3]);
+    PyObject *named = by_name ? PyDict_Copy(advice) : Py_NewRef(others);
     if (!named) return NULL;
     if (columns_of(by_name ? Py_None : advice, named, rows, columns, &n))
-        left = reply_each(b->list, rows, args[1], columns, n);
+        left = reply_each(b->list, rows, type, columns, n);
     else Py_INCREF(left);
     for (int64_t i = 0; i < n; i++) fast_release_values(&columns[i].rows, 1);
     Py_DECREF(named);
@@ -286,21 +281,19 @@ static PyMemberDef members[] = {
     {"requests", T_OBJECT_EX, offsetof(struct questions, list), READONLY, NULL},
     {"_arrays", T_OBJECT_EX, offsetof(struct questions, arrays), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
+static PyMethodDef methods[] = {FAST_METHOD("_collect", questions_collect),
+                                {"_gather", questions_gather, METH_VARARGS, NULL},
+                                {"_reply_rows", questions_reply_rows, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_new, (void *)questions_new},
                               {Py_tp_dealloc, (void *)fast_dealloc},
                               FAST_COLLECTED(questions),
                               {Py_tp_members, members},
+                              {Py_tp_methods, methods},
                               {Py_mp_subscript, (void *)questions_item},
                               {Py_mp_length, (void *)questions_length},
                               {0, NULL}};
 static PyType_Spec spec = {"shmbridge._fastpath.Questions", sizeof(struct questions), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
 
-static PyMethodDef functions[] = {FAST_METHOD("collect", fast_collect),
-                                  FAST_METHOD("gather", fast_gather),
-                                  FAST_METHOD("reply_rows", fast_reply_rows),
-                                  {NULL, NULL, 0, NULL}};
-int fast_add_batch(PyObject *module) {
-    return PyModule_AddFunctions(module, functions) ||
-           fast_add_class(module, &spec, &questions_type);
-}
+int fast_add_batch(PyObject *module) { return fast_add_class(module, &spec, NULL); }

@@ -103,7 +103,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
     def _gathered(self, place: FieldLocation) -> Array:
         array = np.empty((len(self.requests), *place.shape), place.dtype)
         numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
-        if numeric and _fastpath.gather(self.requests, place.index, array):
+        if numeric and self._gather(place.index, array):
             return array
         return np.stack([request[place.name] for request in self.requests])
 
@@ -130,7 +130,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
             ShmbridgeError: A runner cannot receive its row (TooLargeError, ...). The others are
                 answered.
         """
-        left = _fastpath.reply_rows(self, Request, advice, named)
+        left = self._reply_rows(Request, advice, named)
         if left is True:
             return
         columns = self._columns(named if advice is None else {**by_name(advice), **named})

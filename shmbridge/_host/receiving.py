@@ -148,10 +148,9 @@ class Receiving(Receiver):
         plain, batch = self._receive is None and not self._may_spare, Batch()
         wait = int(min(max_wait, FOREVER) * 1e9)
         how = self._address, self._receive, self._layouts, max_size, wait
-        collect = _fastpath.collect
         with self._looping():
             while True:
-                key = collect(batch, self._came, *how, -1 if plain else self.runners)
+                key = batch._collect(self._came, *how, -1 if plain else self.runners)
                 if key is not None and not self._ends(key):
                     continue
                 if batch.requests:
