@@ -6,7 +6,7 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import shmbridge
-from shmbridge._compile.questions import Inputs, questions
 from shmbridge._compile.toolchain import Built, CompileError
+from shmbridge._compile.wrap import Port
 from shmbridge._values.agreement import Difference, difference
 from shmbridge.errors import ModelError, ShmbridgeError
 
@@ -26,6 +26,10 @@ RESERVED = 4 << 30  # bytes of addresses that a runner takes for its request
 # inputs that one of both may refuse before we give up, since an integer may be an index
 REJECTED = 80
 OWN_INPUTS = "if compilers ask other inputs, ask both models yours: onnx:// and aot://"
+FAR = (4, 16, 64, 256, 1000)  # also of integers; one that is a length must not take all memory
+OPEN = (2, 1, 3)  # what an open dimension is, in turns
+SCALES = (1, 1e3, 1e6)  # of floats: a threshold may be far from 0
+Inputs = Sequence[Any]  # an array for each port
 
 
 def check(built: Built, library: Path, seed: int = 0) -> str:
@@ -83,13 +87,13 @@ def _check(built: Built, library: Path, seed: int) -> str:
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        verdict = _compare(built, runner, questions(built, seed))
+        verdict = _compare(built, runner, _questions(built, seed))
         return f"{verdict}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            verdict = _compare(built, runner, questions(built, seed, np.abs))
+            verdict = _compare(built, runner, _questions(built, seed, np.abs))
         except CompileError:
             raise error from None
         return f"{verdict}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
@@ -107,7 +111,7 @@ def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
 
     try:
-        verdict = _compare(built, runner, questions(built, seed, some), NAN_ROUNDS)
+        verdict = _compare(built, runner, _questions(built, seed, some), NAN_ROUNDS)
     except CompileError as error:
         return f"\n  where inputs are NaN, {error}"
     return "\n  the same where inputs are NaN" if verdict.startswith("checked") else ""
@@ -194,3 +198,51 @@ def _moves(built: Built, arrays: Inputs, i: int, expected: Any) -> float:
         except Exception:  # whatever another runtime raises
             continue
     return most
+
+
+# ---- Random inputs ----
+
+
+def _questions(
+    built: Built, seed: int, change: Callable[[Any], Any] = np.asarray
+) -> Iterator[Callable[[], Inputs]]:
+    """Endless inputs as models get them. An integer may be an index or a length: below 2, then up
+    to each size of an input, and as far as the model accepts, which refuses the others."""
+    rng, ports, turn = np.random.default_rng(seed), built.inputs, iter(range(1 << 30))
+
+    def inputs(low: int, high: int) -> Inputs:
+        at = next(turn)
+        scale, size = SCALES[at % len(SCALES)], OPEN[at % len(OPEN)]
+        return [change(_random(rng, port, high, low, scale, size)) for port in ports]
+
+    yield from [partial(inputs, 0, 2)] * 3
+    sizes = {n + more for port in ports for n in port.dims if n > 1 for more in (0, 1)}
+    bounds = [(0, 2), *((0, size) for size in sorted(sizes))]
+    bounds += [(low, far) for far in FAR for low in (0, -far)]
+    while True:
+        yield partial(inputs, *bounds[rng.integers(len(bounds))])
+
+
+def _random(
+    rng: np.random.Generator,
+    port: Port,
+    bound: int,
+    low: int = 0,
+    scale: float = 1,
+    open_size: int = OPEN[0],
+) -> Any:
+    shape = tuple(open_size if size < 0 else size for size in port.dims)
+    if "float" in port.dtype:
+        scale = min(scale, 1e3) if port.dtype == "float16" else scale
+        return np.asarray(rng.standard_normal(shape) * scale).astype(_dtype_of(port))
+    most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max
+    low = max(low, 0 if port.dtype == "bool" else np.iinfo(port.dtype).min)
+    return np.asarray(rng.integers(low, min(bound, most + 1), shape)).astype(port.dtype)
+
+
+def _dtype_of(port: Port) -> Any:
+    if port.dtype != "bfloat16":
+        return np.dtype(port.dtype)
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)

@@ -17,8 +17,7 @@ from shmbridge._urls import plugins
 from shmbridge._urls.options import split
 from shmbridge.errors import InvalidError, ShmbridgeError, UnsupportedError
 from shmbridge.serdes._base import SerDes
-from shmbridge.serdes._core import Core
-from shmbridge.serdes._register import register
+from shmbridge.serdes._core import Core, register
 
 __all__ = ["SerDes", "find"]
 

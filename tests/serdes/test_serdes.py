@@ -24,7 +24,7 @@ from shmbridge._native import lib
 from shmbridge._runner import urls
 from shmbridge._urls import plugins
 from shmbridge._values import dtypes, tensor
-from shmbridge.serdes import SerDes, _register
+from shmbridge.serdes import SerDes, _core
 from shmbridge.serdes._core import Core
 
 # ---- Messages ----
@@ -81,7 +81,7 @@ class Toy(SerDes):
         return made
 
 
-_register.register("toy", Toy())
+_core.register("toy", Toy())
 
 
 def _made(name, caller):
@@ -193,7 +193,7 @@ class Failing(SerDes):
 
 
 _failing = Failing()
-_register.register("failing", _failing)
+_core.register("failing", _failing)
 
 
 @pytest.fixture

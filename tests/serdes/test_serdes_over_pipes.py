@@ -10,7 +10,7 @@ import shmbridge
 from shmbridge import InexactError, ShmbridgeError, serdes
 from shmbridge._runner import urls
 from shmbridge._urls import plugins
-from shmbridge.serdes import SerDes, _register
+from shmbridge.serdes import SerDes, _core
 
 globals().update(classes)  # for MODULE:CLASS
 
@@ -43,7 +43,7 @@ class Picky(SerDes):
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    _register.register("picky", Picky())
+    _core.register("picky", Picky())
 
 
 @pytest.fixture
