@@ -10,6 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from support.processes import until
 from support.requests import attached
 
 from shmbridge import ForkedError, Host, connect
@@ -195,10 +196,7 @@ def test_a_host_that_becomes_another_program_is_a_dead_one(name, python, shm_fil
     assert host.line() == "made"
     assert shm_files()
     host.say()
-    while overview.bridges() and any(
-        info.name == name and info.alive for info in overview.bridges()
-    ):
-        pass
+    until(lambda: not any(info.alive for info in overview.bridges(name)))
     with Host(name) as successor:
         assert not successor._closed and host.poll() is None
     host.kill()
