@@ -107,14 +107,20 @@ def plain_text(app, what, name, obj, options, lines):
 
 
 def c_text(app, lines, *about):
-    """Comments of the headers: a star outside of code is a pointer's, and indented lines are as they
-    stand. One such as "---- Open ----" is a heading: see `sections`."""
+    """Comments of the headers: a star outside of code is a pointer's, and indented lines are code. One
+    such as "---- Open ----" is a heading: see `sections`."""
     if title := re.fullmatch(r"-{4} (.+?) -{4,}", "\n".join(lines).strip()):
         lines[:] = [f".. rubric:: {title[1]}", "   :class: heading"]
         return
-    text = re.sub(r"(?<![\\`])\*(?=\w)", r"\\*", "\n".join(lines)).split("\n")
-    lines[:] = [f"| {line}" if line.startswith("    ") else line for line in text]
-    plain_text(app, None, None, None, None, lines)
+    parts = re.split(r"^((?: {4}.*(?:\n|\Z))+)", "\n".join(lines), flags=re.MULTILINE)
+    for i, part in enumerate(parts):
+        if i % 2:
+            parts[i] = f"\n::\n\n{part}\n"
+        else:
+            text = re.sub(r"(?<![\\`])\*(?=\w)", r"\\*", part).split("\n")
+            plain_text(app, None, None, None, None, text)
+            parts[i] = "\n".join(text)
+    lines[:] = "".join(parts).split("\n")
 
 
 def navigation(app, docname, source):

@@ -306,7 +306,8 @@ typedef struct shmb_options {
  * Opens a runner.
  *
  * url: where the model is. NULL reads the environment variable SHMBRIDGE_URL. A set-uid or set-gid
- *     program, or one with file capabilities, ignores this and all other SHMBRIDGE_* variables.
+ * program, or one with file capabilities, ignores this and all other SHMBRIDGE_* variables.
+ *
  *     shm://NAME, or NAME       another process, through shared memory
  *     pipe:///PATH?serdes=NAME  another process, through the named pipes PATH.in and PATH.out
  *     onnx:///MODEL.onnx        this process, by ONNX Runtime
@@ -314,6 +315,7 @@ typedef struct shmb_options {
  *     aot:///MODEL.so           this process, compiled ahead of time (shmbridge/model.h)
  *     any other scheme          a registered runner kind (shmbridge/plugin.h), else a kind of the
  *                               Python package (python://, grpc://, ...): see "shmbridge embed"
+ *
  * docs/deployment.md lists each scheme's options. Every URL accepts the fields of shmb_options, as
  * in "shm://NAME?deadline=0.5&wait=spin".
  *

@@ -1,4 +1,5 @@
-/* shmbridge for C++17 and later: a thin, header-only wrapper of shmbridge.h with the same terms and
+/**
+ * shmbridge for C++17 and later: a thin, header-only wrapper of shmbridge.h with the same terms and
  * rules.
  *
  *     shmbridge::Runner r("shm://inliner");               // if this fails, evaluate reports it
@@ -13,7 +14,8 @@
  * int64. char is always text. docs/reference-cpp.md has all types, the rules of errors and lifetimes.
  *
  * Nothing here throws unless you call value(). (Your containers may throw bad_alloc.) Filling or
- * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do. */
+ * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do.
+ */
 #ifndef SHMBRIDGE_HPP
 #define SHMBRIDGE_HPP
 

@@ -1,4 +1,5 @@
-/* Reinforcement learning inside the compiler, in C++17 and later: shmbridge/environment.h as
+/**
+ * Reinforcement learning inside the compiler, in C++17 and later: shmbridge/environment.h as
  * classes.
  *
  *     class Unroll : public shmbridge::Environment {
@@ -15,7 +16,8 @@
  *     if (auto episode = shmbridge::drive(pass, {&agent}, 1000); !episode) warn(episode.message());
  *
  * Nothing here throws by itself. An exception in reset, step or on_error ends the episode, is
- * reported to the trainer, and is rethrown by drive. */
+ * reported to the trainer, and is rethrown by drive.
+ */
 #ifndef SHMBRIDGE_RL_HPP
 #define SHMBRIDGE_RL_HPP
 
