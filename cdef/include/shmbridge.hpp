@@ -10,8 +10,9 @@
  *
  *     shmbridge::span<float> x = r.feature<float>("features", {10, 32});  // write here
  *
- * A literal has its C++ type: 5 is int32 and 5.0 is float64, so write int64_t{5} if the model expects
- * int64. char is always text. docs/reference-cpp.md has all types, the rules of errors and lifetimes.
+ * A literal has its C++ type: 5 is int32 and 5.0 is float64, so write int64_t{5} if the model
+ * expects int64. char is always text. docs/reference-cpp.md has all types, and the rules of errors
+ * and lifetimes.
  *
  * Nothing here throws unless you call value(). (Your containers may throw bad_alloc.) Filling or
  * reading numbers, texts and spans allocates nothing here; lists of strings and ragged lists do.
