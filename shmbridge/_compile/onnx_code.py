@@ -29,8 +29,6 @@ ELSE = "use onnx://, which runs any model, or export it otherwise"
 
 @dataclass(frozen=True)
 class Weight:
-    """An array of the block, as C declares it."""
-
     c_type: str
     name: str
     extents: str  # "[300][64]"
@@ -42,8 +40,6 @@ class Weight:
 
 @dataclass(frozen=True)
 class Parameter:
-    """An array that the generated function takes."""
-
     c_type: str
     extents: tuple[str, ...]  # C expressions
 

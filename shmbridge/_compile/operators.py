@@ -160,8 +160,6 @@ def with_checks(text: str, nodes: Iterable[Any], shapes: Dims) -> str:
 
 @dataclass(frozen=True)
 class _Array:
-    """A parameter of a generated function."""
-
     c_type: str
     name: str
     extents: str  # in C, "[2][rows]"

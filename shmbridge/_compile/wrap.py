@@ -18,7 +18,6 @@ class Port:
 
     @property
     def fixed(self) -> bool:
-        """Are all its sizes known?"""
         return min(self.dims, default=0) >= 0
 
     @property

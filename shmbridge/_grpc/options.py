@@ -9,8 +9,6 @@ DOUBT = 5.0  # seconds without a word after which the other side is asked whethe
 
 
 class Options(NamedTuple):
-    """The options of a URL; docs/remote.md describes them."""
-
     role: str
     cert: str = ""
     key: str = ""

@@ -23,19 +23,6 @@ def channel_of(key: int) -> int:
 class FieldLocation:
     """The position of one feature in its slot's body."""
 
-    __slots__ = (
-        "bytes",
-        "code",
-        "dtype",
-        "index",
-        "kind",
-        "name",
-        "rows",
-        "shape",
-        "size",
-        "start",
-    )
-
     def __init__(self, index: int, t: Any, body: int) -> None:
         self.index = index
         self.name: str = ffi.string(t.name).decode()

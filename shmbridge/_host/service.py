@@ -43,7 +43,11 @@ class Service:
         self.model = model
         self._told: set[Any] = set()
         self._own_record = isinstance(record, (str, os.PathLike))
-        self._record = _log_writer(record) if isinstance(record, (str, os.PathLike)) else record
+        if isinstance(record, (str, os.PathLike)):
+            from shmbridge.logs import LogWriter
+
+            record = LogWriter(record, warn=logger.warning)
+        self._record = record
 
     @property
     def model(self) -> Model:
@@ -98,9 +102,3 @@ class Service:
             return
         self._told.add(kind)
         logger.error("error, sent to the runner: %s", error_text(error), exc_info=error)
-
-
-def _log_writer(path: Path) -> LogWriter:
-    from shmbridge.logs import LogWriter
-
-    return LogWriter(path, warn=logger.warning)

@@ -1,7 +1,5 @@
 """Programs that run under a supervisor: with limits, and never longer than this process."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import math
@@ -20,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shmbridge._bridge import names, open_hosts, overview
 from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, kill_tagged, new_tag
@@ -167,7 +165,7 @@ class SupervisedProcess:
             self._control.close()
             shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
 
-    def __enter__(self) -> SupervisedProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

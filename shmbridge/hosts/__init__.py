@@ -47,7 +47,6 @@ class PipeBackedRequest(Request):
     __slots__ = ()
 
     def reply(self, *args: Any, **named: Any) -> bool:
-        """As `Request.reply`."""
         try:
             return super().reply(*args, **named)
         finally:

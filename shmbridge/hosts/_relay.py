@@ -1,13 +1,11 @@
 """A host whose model is another host: it forwards questions and advice."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from shmbridge._bridge import overview
 from shmbridge._bridge.names import bridge_name
@@ -101,7 +99,7 @@ class Relay:
             channel.join(max(0, until - time.monotonic()))
         self.host.close()
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

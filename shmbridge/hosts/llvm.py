@@ -24,7 +24,6 @@ class LlvmRequest(PipeBackedRequest):
     __slots__ = ()
 
     def reply(self, *args: Any, **named: Any) -> bool:
-        """As `Request.reply`."""
         rounded = {name: compilers.rounded(value) for name, value in named.items()}
         return super().reply(*map(compilers.rounded, args), **rounded)
 

@@ -54,7 +54,6 @@ class Pipes(Child):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self, grace: float = 1.0) -> None:
-        """Ends the process, and removes the folder."""
         super().close(grace)
         self._remove()
 
