@@ -9,18 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge.names import (
-    SEGMENT,
-    SHM,
-    bridge_name,
-    files,
-    name_at,
-    opened,
-    places,
-    segment_path,
-    segments,
-    spare_place,
-)
+from shmbridge._bridge import names
 from shmbridge._native import ffi, lib
 from shmbridge.errors import (
     InUseError,
@@ -47,7 +36,7 @@ def _unlink(path: Path) -> bool:
 
 def _create(path: Path) -> int:
     """A new file, opened. posix_ipc is loaded here: runners, ls and gc need it for nothing."""
-    if path.parent != SHM:
+    if path.parent != names.SHM:
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     import posix_ipc
 
@@ -69,20 +58,20 @@ def _is_file(path: Path, inode: int) -> bool:
 
 def has_name(name: str, inode: int, worker: int = 0) -> bool:
     """Has the caller's own segment still the name of its bridge?"""
-    return _is_file(segment_path(name, worker=worker), inode)
+    return _is_file(names.segment_path(name, worker=worker), inode)
 
 
 def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge."""
-    path = segment_path(name, worker=worker)
+    path = names.segment_path(name, worker=worker)
     if _is_file(path, inode):  # a name may be anyone's by now
         _unlink(path)
 
 
 def _remove_if_dead(path: Path) -> list[str]:
     """Removes a segment whose host is dead; returns its path, if so."""
-    with opened(path) as fd:
-        if fd is None or not SEGMENT.fullmatch(path.name):
+    with names.opened(path) as fd:
+        if fd is None or not names.SEGMENT.fullmatch(path.name):
             return []
         # The first byte keeps two sweepers apart and tells them from a host, the second keeps a
         # host from being made of it.
@@ -93,7 +82,7 @@ def _remove_if_dead(path: Path) -> list[str]:
 
 def remove_dead(name: str) -> None:
     """Removes the files of a killed host of that name, if there is one."""
-    for path in files(name):
+    for path in names.files(name):
         with contextlib.suppress(OSError):
             if _owner(path) == os.geteuid():
                 _remove_if_dead(path)
@@ -111,11 +100,11 @@ def gc(name: str | None = None) -> list[str]:
     paths of the files. Errors for that name: InUseError (its host is alive), NotPermittedError
     (another user's), SystemCallError."""
     if name is not None:
-        for path in files(name):
+        for path in names.files(name):
             _require_ours(path)
         refuse_living(name)
-        return _sweep(files(name))
-    return _sweep(path for place in places() for path in place.glob("shmb.*"))
+        return _sweep(names.files(name))
+    return _sweep(path for place in names.places() for path in place.glob("shmb.*"))
 
 
 def _require_ours(path: Path) -> None:
@@ -129,7 +118,7 @@ def _require_ours(path: Path) -> None:
         )
     with (
         calling(f"{path} is yours, but cannot be opened: chmod 600 it, or remove it"),
-        opened(path),
+        names.opened(path),
     ):
         pass
 
@@ -138,11 +127,11 @@ def _sweep(paths: Iterable[Path]) -> list[str]:
     removed = []
     for path in sorted(paths):
         with contextlib.suppress(OSError):  # gone, or no file
-            match = SEGMENT.fullmatch(path.name)
+            match = names.SEGMENT.fullmatch(path.name)
             if not match or _owner(path) != os.geteuid():
                 continue
             # Runners find the other workers through a dead first one, until it is replaced.
-            if match["session"] or not any(map(_lives, segments(name_at(path, match)))):
+            if match["session"] or not any(map(_lives, names.segments(names.name_at(path, match)))):
                 removed += _remove_if_dead(path)
     return removed
 
@@ -151,7 +140,7 @@ def _lives(path: Path) -> bool:
     """Has the segment a live host of this user?"""
     if _owner(path) != os.geteuid():
         return False
-    with opened(path) as fd:
+    with names.opened(path) as fd:
         return fd is not None and _has_host(fd)
 
 
@@ -172,8 +161,8 @@ def _has_host(fd: int) -> bool:
 
 def refuse_living(name: str, worker: int | None = None) -> None:
     """InUseError if the name has a live host of this user: any, or that worker."""
-    one = None if worker is None else segment_path(name, worker=worker)
-    for path in [one] if one else segments(name):
+    one = None if worker is None else names.segment_path(name, worker=worker)
+    for path in [one] if one else names.segments(name):
         if _lives(path):
             raise InUseError(_in_use(name, path))
 
@@ -181,7 +170,7 @@ def refuse_living(name: str, worker: int | None = None) -> None:
 def _in_use(name: str, path: Path) -> str:
     """What to do about a live host of that name, whose segment is at that path."""
     info = ffi.new("shmb_segment_info *")
-    with opened(path) as fd:
+    with names.opened(path) as fd:
         known = fd is not None and lib.shmb_inspect(fd, info, ffi.NULL)
     if known and info.pid == os.getpid():
         return (
@@ -196,7 +185,7 @@ def _in_use(name: str, path: Path) -> str:
 def _take_over(name: str, worker: int, alone: bool) -> None:
     """Makes the name available to a new host, which is alone or one of several workers: removes the
     segment of a dead one, or raises."""
-    path = segment_path(name, worker=worker)
+    path = names.segment_path(name, worker=worker)
     _require_ours(path)
     refuse_living(name, None if alone else worker)
     if not _remove_if_dead(path):
@@ -260,10 +249,10 @@ def create_host(
     bytes_needed = ffi.new("uint64_t *")
     lib.shmb_plan_reserve(plan, -1, bytes_needed)
     needed = int(bytes_needed[0])
-    place = segment_path(name).parent
-    with _call("shm_open" if place == SHM else "open", place, needed):
+    place = names.segment_path(name).parent
+    with _call("shm_open" if place == names.SHM else "open", place, needed):
         fd, session = _new_file(name)
-    temporary, inode = segment_path(name, session), os.fstat(fd).st_ino
+    temporary, inode = names.segment_path(name, session), os.fstat(fd).st_ino
 
     def undo() -> None:
         _unlink(temporary)
@@ -297,8 +286,8 @@ def create(
         if not private:
             raise
         with contextlib.suppress(OSError, ShmbridgeError):
-            spare_place().mkdir(0o700, exist_ok=True)
-            there = bridge_name(f"{spare_place()}/{Path(name).name}")
+            names.spare_place().mkdir(0o700, exist_ok=True)
+            there = names.bridge_name(f"{names.spare_place()}/{Path(name).name}")
             return there, *create_host(there, plan, wait)
         raise
 
@@ -307,14 +296,14 @@ def _new_file(name: str) -> tuple[int, str]:
     """A new locked segment file under a temporary name: (descriptor, session)."""
     for _ in range(10):
         session = secrets.token_hex(16)
-        fd = _create(segment_path(name, session))
+        fd = _create(names.segment_path(name, session))
         locked = lib.shmb_peer_take(fd, lib.HOST_BYTE)
         number = ffi.errno
         if locked and os.fstat(fd).st_nlink:
             return fd, session
         if not locked and number != errno.EAGAIN:
             os.close(fd)
-            _unlink(segment_path(name, session))
+            _unlink(names.segment_path(name, session))
             with calling("fcntl with F_OFD_SETLK, which locks the bridge's file"):
                 raise OSError(number, os.strerror(number))
         os.close(fd)  # a gc between the two took it for a dead one's
@@ -327,7 +316,7 @@ def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
         if alone:
             refuse_living(name)  # a further worker, too, while the first one is replaced
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, segment_path(name, worker=worker))
+            os.link(temporary, names.segment_path(name, worker=worker))
             temporary.unlink()
             remove_dead(name)  # of hosts that were killed while they made theirs
             return

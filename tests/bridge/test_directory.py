@@ -14,7 +14,7 @@ from support.processes import run_with_shm
 from support.stock import SHMBRIDGE
 
 from shmbridge import Host, InvalidError, NoHostError, NotPermittedError, connect
-from shmbridge._bridge import segment
+from shmbridge._bridge import names
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_a_directory_that_is_missing_is_named_by_a_host_and_no_host_to_a_runner(
 @given(st.text(), st.text())
 def test_any_name_and_directory_is_an_error_or_a_file_in_that_directory(name, directory):
     with contextlib.suppress(InvalidError, NotPermittedError):
-        found = segment.bridge_name(f"shm://{name}?dir={directory}")
-        path = segment.segment_path(found)
-        assert path.is_absolute() and segment.SEGMENT.fullmatch(path.name), (found, path)
-        assert segment.bridge_name(f"shm://{found}") == found
+        found = names.bridge_name(f"shm://{name}?dir={directory}")
+        path = names.segment_path(found)
+        assert path.is_absolute() and names.SEGMENT.fullmatch(path.name), (found, path)
+        assert names.bridge_name(f"shm://{found}") == found
 
 
 def test_every_command_finds_a_bridge_in_a_directory(name, place, said, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from support.bridges import shm_path
 
 from shmbridge import Host, InUseError, NoHostError, NotPermittedError, connect
-from shmbridge._bridge import overview, segment
+from shmbridge._bridge import names, overview, segment
 from shmbridge._native import lib
 
 
@@ -114,7 +114,7 @@ def test_gc_removes_what_has_a_name_like_ours_but_no_host(name):
     path.write_bytes(b"garbage")
     path.chmod(0o600)
     assert str(path) in segment.gc() and not path.exists()
-    strange = segment.SHM / "shmb.~~~"
+    strange = names.SHM / "shmb.~~~"
     strange.write_bytes(b"")
     segment.gc()
     assert strange.exists()

@@ -6,7 +6,7 @@ import pytest
 from support.bridges import shm_path
 
 from shmbridge import Host, InUseError, InvalidError, connect
-from shmbridge._bridge import overview, segment
+from shmbridge._bridge import names, overview
 
 # ---- Names ----
 
@@ -66,7 +66,7 @@ def test_the_largest_and_smallest_sizes_work(serve, options):
 def test_files_are_the_users_alone(name, shm_files):
     with Host(name):
         for file in shm_files():
-            status = os.stat(segment.SHM / file)
+            status = os.stat(names.SHM / file)
             assert status.st_mode & 0o777 == 0o600 and status.st_uid == os.geteuid()
         assert len(shm_files()) == 1
 

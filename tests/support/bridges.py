@@ -1,6 +1,6 @@
 """Bridges below /dev/shm."""
 
-from shmbridge._bridge import segment
+from shmbridge._bridge import names
 
 DIES = """
     import os, signal, sys, shmbridge
@@ -12,4 +12,4 @@ DIES = """
 
 
 def shm_path(name):
-    return segment.SHM / f"shmb.{name}"
+    return names.SHM / f"shmb.{name}"
