@@ -40,12 +40,13 @@ def inline(found: Found) -> list[str]:
             p99 = span([each["p99"] for each in rounds])
             row += [span(way["us_per_question_over_aot"]), p99]
         rows.append(row + ["-"] * (5 - len(row)))
-    same = sum(pair["identical"] for pair in found["pairs"])
+    pairs = found["pairs"]
+    same, objects = sum(pair["identical"] for pair in pairs), found["different_objects"]
     text = (
-        f"{found['decisions']} decisions, {found['rounds']} rounds. Equal decisions: in {same} of "
+        f"In {same} of {len(pairs)} pairs of URLs the {found['decisions']} decisions were equal, and"
+        f" in {found['rounds']} rounds all URLs made {'one object' if objects == 1 else objects}"
+        f" of {found['ways'][1]['bytes']} bytes, where `plain` has {plain['bytes']}."
     )
-    text += f"{len(found['pairs'])} pairs of URLs. Distinct objects: {found['different_objects']}. "
-    text += f"Bytes of an object: {found['ways'][1]['bytes']}; `plain`: {plain['bytes']}."
     head = ["", "time / plain", "host's CPU", "µs a question over `aot`", "p99, µs"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
@@ -150,10 +151,6 @@ WAYS = {
 def compilation(found: Found) -> list[str]:
     """A question between the steps of a compilation."""
 
-    def middle(figures: Found, name: str) -> str:
-        low, median, high = map(short, figures[name])
-        return f"{median} ({low}{' to ' if low[0] == '-' else '–'}{high})"
-
     situations = [each for each in found["situations"] if not each["loops"]]
     head, rows = ["µs a question over `aot://`"], [[name] for name in WAYS.values()]
     for each in situations:
@@ -161,13 +158,11 @@ def compilation(found: Found) -> list[str]:
         head.append(f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}; time / `aot`")
         for way, row in zip(WAYS, rows, strict=True):
             its = figures.get(way)
-            row.append(f"{middle(its, 'over aot')}; {its['wall / aot'][1]:.2f}" if its else "-")
+            added = its and f"{short(its['over aot'][1])}; {its['wall / aot'][1]:.2f}"
+            row.append(added or "-")
     counts = ", ".join(str(each["alternations"]) for each in situations)
-    text = f"Medians of {counts} alternations; brackets: quartiles. {conditions(found)}"
+    text = f"Medians of {counts} alternations. {conditions(found)}"
     return [*caption(text), *table(head, [row for row in rows if set(row[1:]) != {"-"}])]
-
-
-# ---- Pictures ----
 
 
 def tuned(found: Found) -> list[str]:
@@ -283,6 +278,9 @@ def poset_rl(found: Found) -> list[str]:
             cells.append(f"{statistics.geometric_mean(ratios):.3f}{ends}")
         rows.append(cells)
     return table(["one compilation", "LLVM instructions", "`.text`", "llvm-mca's cycles"], rows)
+
+
+# ---- Pictures ----
 
 
 def bars(values: dict[str, float], label: Callable[[float], str], path: Path) -> None:

@@ -111,3 +111,8 @@ def test_no_page_is_a_list_of_telegrams():
     assert [
         page for page, (_, short, count) in found.items() if count > 20 and short > 0.35
     ] == [], found
+
+
+if __name__ == "__main__":  # the median number of words of a page's sentences, and the short ones
+    for page in sorted(PAGES):
+        print("{:5g} words {:4.0%} short {:4} sentences".format(*figures(page)), page)
