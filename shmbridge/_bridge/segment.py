@@ -9,19 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shmbridge import errors
 from shmbridge._bridge import names
 from shmbridge._native import ffi, lib
-from shmbridge.errors import (
-    InUseError,
-    InvalidError,
-    NotPermittedError,
-    ShmbridgeError,
-    SystemCallError,
-    calling,
-    raise_status,
-    refused,
-    undone_by,
-)
 
 SWEEP_SECONDS = 1.0  # that a new host waits for a sweep of its name
 
@@ -112,12 +102,12 @@ def _require_ours(path: Path) -> None:
     SystemCallError."""
     owner = _owner(path)
     if owner not in (None, os.geteuid()):
-        raise NotPermittedError(
+        raise errors.NotPermittedError(
             f"{path} belongs to user {owner}, another user, whose shmbridge gc removes it: choose "
             "another name"
         )
     with (
-        calling(f"{path} is yours, but cannot be opened: chmod 600 it, or remove it"),
+        errors.calling(f"{path} is yours, but cannot be opened: chmod 600 it, or remove it"),
         names.opened(path),
     ):
         pass
@@ -164,7 +154,7 @@ def refuse_living(name: str, worker: int | None = None) -> None:
     one = None if worker is None else names.segment_path(name, worker=worker)
     for path in [one] if one else names.segments(name):
         if _lives(path):
-            raise InUseError(_in_use(name, path))
+            raise errors.InUseError(_in_use(name, path))
 
 
 def _in_use(name: str, path: Path) -> str:
@@ -211,7 +201,7 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
     try:
         yield
     except OSError as error:
-        if isinstance(error, ShmbridgeError):
+        if isinstance(error, errors.ShmbridgeError):
             raise
         room, remedy = "", _REMEDIES.get(error.errno or 0, "")
         if error.errno == errno.ENOSPC:
@@ -223,8 +213,8 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
                 remedy = "mount it without huge=always, which rounds each part up to 2 MiB"
             elif free >= needed:
                 remedy = "it has no inode left: remove files, or mount it with a larger nr_inodes"
-        remedy = refused(error) or (remedy and f"{remedy}; {_ELSEWHERE}")
-        raise SystemCallError(
+        remedy = errors.refused(error) or (remedy and f"{remedy}; {_ELSEWHERE}")
+        raise errors.SystemCallError(
             f"cannot create a bridge in {place}: {call}: {error.strerror or error} ({needed} bytes "
             f"are needed{room}){remedy and f': {remedy}'}"
         ) from error
@@ -241,7 +231,7 @@ def create_host(
     """
     size = lib.shmb_plan_bytes(plan)
     if not size:
-        raise InvalidError(
+        raise errors.InvalidError(
             f"no segment has {plan.channels} channels of {plan.slots} slots: expected 1 to "
             f"{lib.MAX_CHANNELS} channels, and slots a power of two from 2 to 32, of 1 byte to "
             "1 TiB"
@@ -258,8 +248,8 @@ def create_host(
         _unlink(temporary)
         unlink_bridge(name, inode, worker)
 
-    with undone_by(undo):
-        with undone_by(lambda: os.close(fd)):
+    with errors.undone_by(undo):
+        with errors.undone_by(lambda: os.close(fd)):
             with _call("posix_fallocate", place, needed, fd):
                 if number := lib.shmb_plan_reserve(plan, fd, bytes_needed):
                     raise OSError(number, os.strerror(number))
@@ -268,9 +258,9 @@ def create_host(
             if status:
                 text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
                 lib.shmb_host_free(out[0])
-                raise_status(status, text)
+                errors.raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
-        with undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", place, needed):
+        with errors.undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", place, needed):
             _publish(temporary, name, worker, workers == 1)
     return out[0], inode
 
@@ -282,10 +272,10 @@ def create(
     there is no room for it, it is made in $TMPDIR."""
     try:
         return name, *create_host(name, plan, wait, worker, workers)
-    except SystemCallError:
+    except errors.SystemCallError:
         if not private:
             raise
-        with contextlib.suppress(OSError, ShmbridgeError):
+        with contextlib.suppress(OSError, errors.ShmbridgeError):
             names.spare_place().mkdir(0o700, exist_ok=True)
             there = names.bridge_name(f"{names.spare_place()}/{Path(name).name}")
             return there, *create_host(there, plan, wait)
@@ -304,10 +294,10 @@ def _new_file(name: str) -> tuple[int, str]:
         if not locked and number != errno.EAGAIN:
             os.close(fd)
             _unlink(names.segment_path(name, session))
-            with calling("fcntl with F_OFD_SETLK, which locks the bridge's file"):
+            with errors.calling("fcntl with F_OFD_SETLK, which locks the bridge's file"):
                 raise OSError(number, os.strerror(number))
         os.close(fd)  # a gc between the two took it for a dead one's
-    raise InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
+    raise errors.InUseError(f'the new segment of "{name}" was removed repeatedly: try again')
 
 
 def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
@@ -321,4 +311,4 @@ def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
             remove_dead(name)  # of hosts that were killed while they made theirs
             return
         _take_over(name, worker, alone)
-    raise InUseError(f'other hosts keep taking the name "{name}": choose another')
+    raise errors.InUseError(f'other hosts keep taking the name "{name}": choose another')

@@ -7,27 +7,16 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
+from shmbridge import errors
 from shmbridge._grpc.options import Options
 from shmbridge._native import lib
-from shmbridge.errors import (
-    BY_STATUS,
-    BusyError,
-    DeadlineError,
-    InUseError,
-    InvalidError,
-    NoHostError,
-    ShmbridgeError,
-    TooLargeError,
-    UnsupportedError,
-    shortened,
-)
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say on stderr comes as exceptions
 try:
     import grpc
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 except ImportError as error:
-    raise UnsupportedError(
+    raise errors.UnsupportedError(
         "grpc:// needs the packages grpcio and grpcio-health-checking: pip install "
         f"shmbridge[grpc] ({error})"
     ) from error
@@ -86,13 +75,13 @@ def _messages(service: str, module: str) -> tuple[Any, Any]:
         importlib.import_module(module)
         found = descriptor_pool.Default().FindServiceByName(name).methods_by_name[method]
     except Exception as error:
-        raise InvalidError(
+        raise errors.InvalidError(
             f"service={service}&messages={module}: expected package.Service/Method, and the "
             "Python module that protoc made of it, "
             f"which can be imported: {type(error).__name__}: {error}"
         ) from error
     if getattr(found, "client_streaming", False) or getattr(found, "server_streaming", False):
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{service}: expected a method of one request and one response, found a stream"
         )
     return message_factory.GetMessageClass(found.input_type), message_factory.GetMessageClass(
@@ -108,7 +97,7 @@ def _read(path: str) -> bytes | None:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise InvalidError(f"{path}: expected a file in PEM: {error.strerror}") from error
+        raise errors.InvalidError(f"{path}: expected a file in PEM: {error.strerror}") from error
 
 
 def _arguments(options: Options) -> list[tuple[str, Any]]:
@@ -234,16 +223,16 @@ def _refuse_live(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         if probe.connect_ex(path) == 0:
-            raise InUseError(f"unix:{path}: another server listens there")
+            raise errors.InUseError(f"unix:{path}: another server listens there")
 
 
-def _bind_error(address: str, why: Exception) -> ShmbridgeError:
+def _bind_error(address: str, why: Exception) -> errors.ShmbridgeError:
     """The reason why an address is not available, which gRPC does not report."""
     import errno
     import socket
 
     if address.startswith("unix:"):
-        return InvalidError(
+        return errors.InvalidError(
             f"{address}: expected a new file in a folder that may be written to, and certificates "
             "that fit"
         )
@@ -256,22 +245,22 @@ def _bind_error(address: str, why: Exception) -> ShmbridgeError:
             probe.bind(where)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return InUseError(
+            return errors.InUseError(
                 f"{address}: another server listens there: choose another port, or 0 for a free one"
             )
-        return InvalidError(
+        return errors.InvalidError(
             f"{address}: expected HOST:PORT of this machine, or unix:/PATH: {error.strerror}"
         )
-    return InvalidError(f"{address}: expected certificates that fit: {why}")
+    return errors.InvalidError(f"{address}: expected certificates that fit: {why}")
 
 
 # ---- What became of a call ----
 
 
-def refuse(context: Any, error: ShmbridgeError) -> NoReturn:
+def refuse(context: Any, error: errors.ShmbridgeError) -> NoReturn:
     """Ends the call with a status, from which `error_of` makes the error again."""
     context.set_trailing_metadata(((STATUS, str(error.status)),))
-    context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), shortened(str(error)))
+    context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), errors.shortened(str(error)))
     raise error  # abort has raised
 
 
@@ -291,18 +280,18 @@ def deadline_in(metadata: Any) -> float | None:
 def status_in(metadata: Any) -> int:
     """The shmb_status of metadata; 0: none."""
     found = dict(metadata or ()).get(STATUS)
-    return next((status for status in BY_STATUS if found == f"{status}"), 0)
+    return next((status for status in errors.BY_STATUS if found == f"{status}"), 0)
 
 
-def error_of(error: Any, address: str, sent: int = 0) -> ShmbridgeError:
+def error_of(error: Any, address: str, sent: int = 0) -> errors.ShmbridgeError:
     """The exception of an RpcError; sent: bytes of the request."""
     status, code, text = status_in(error.trailing_metadata()), error.code(), error.details() or ""
     if status:
-        return BY_STATUS[status](text)
-    kind = BY_STATUS[STATUS_OF.get(code, lib.SHMB_MODEL)]
-    if kind is TooLargeError and "larger than" not in text:
-        kind = BusyError
-    if kind is TooLargeError:
+        return errors.BY_STATUS[status](text)
+    kind = errors.BY_STATUS[STATUS_OF.get(code, lib.SHMB_MODEL)]
+    if kind is errors.TooLargeError and "larger than" not in text:
+        kind = errors.BusyError
+    if kind is errors.TooLargeError:
         text = (
             f"{text} (the request had {sent} bytes): raise message_bytes= in the URL of the side "
             "that takes the message"
@@ -318,19 +307,19 @@ def wait_ready(connection: Any, address: str, seconds: float) -> None:
         raise why_not(connection, address, seconds) from None
 
 
-def why_not(connection: Any, address: str, seconds: float) -> ShmbridgeError:
+def why_not(connection: Any, address: str, seconds: float) -> errors.ShmbridgeError:
     """Nobody has answered in that time: why?"""
     check = connection.unary_unary("/grpc.health.v1.Health/Check")
     try:
         check(b"", timeout=0.25)
     except grpc.RpcError as error:
         if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED):
-            return NoHostError(
+            return errors.NoHostError(
                 f"no server at grpc://{address} within {seconds:.3g} s: {error.details()}"
             )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
-    return DeadlineError(
+            return errors.NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
+    return errors.DeadlineError(
         f"the server at grpc://{address} is alive, but did not accept this runner within "
         f"{seconds:.3g} s"
     )

@@ -8,21 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from shmbridge import _fastpath
+from shmbridge import _fastpath, errors
 from shmbridge._host.layout import FieldLocation, Layout
 from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 from shmbridge._values.fields import as_tensors
-from shmbridge.errors import (
-    InexactError,
-    InvalidError,
-    MismatchError,
-    RunnerGoneError,
-    ShmbridgeError,
-    TooLargeError,
-    error_text,
-    raise_status,
-)
 
 _MISSING: Any = ...  # as _fastpath.reply has it
 
@@ -144,7 +134,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if not lib.shmb_host_offsets(
             self._h, self._key, place.index, ffi.cast("int64_t *", offsets.ctypes.data)
         ):
-            raise RunnerGoneError("the runner died or disconnected: this request's lists are gone")
+            raise errors.RunnerGoneError(
+                "the runner died or disconnected: this request's lists are gone"
+            )
         if place.kind == lib.SHMB_STRINGS:
             return tensor.texts_of(values, offsets)
         return tensor.Ragged(values.copy() if self._layout.copy else values, offsets)
@@ -193,7 +185,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if advice is not _MISSING:
             named = {"advice": advice, **named}
         if not named:
-            raise InvalidError("expected advice, as reply(value) or reply(name=value), found none")
+            raise errors.InvalidError(
+                "expected advice, as reply(value) or reply(name=value), found none"
+            )
         return self._reply_fields([tensor.as_field(name, value) for name, value in named.items()])
 
     def fail(self, error: BaseException | str) -> bool:
@@ -209,9 +203,11 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         self._check_open()
         if isinstance(error, TypeError):
             self._layout.explain(error)
-        if isinstance(error, (MismatchError, InexactError)):
+        if isinstance(error, (errors.MismatchError, errors.InexactError)):
             return self._fail(error.status, str(error))
-        return self._fail(lib.SHMB_MODEL, error if isinstance(error, str) else error_text(error))
+        return self._fail(
+            lib.SHMB_MODEL, error if isinstance(error, str) else errors.error_text(error)
+        )
 
     def _fail(self, status: int, text: str) -> bool:
         data = text.encode(errors="replace")
@@ -232,12 +228,12 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             return False
         if status:
             try:
-                raise_status(status, lib.shmb_host_error(self._h, self._key))
-            except InexactError as error:
+                errors.raise_status(status, lib.shmb_host_error(self._h, self._key))
+            except errors.InexactError as error:
                 return self._not_as_asked(error)
         return True
 
-    def _not_as_asked(self, error: ShmbridgeError) -> bool:
+    def _not_as_asked(self, error: errors.ShmbridgeError) -> bool:
         """The runner has been told: what it asks for is no error of the loop that answers it."""
         self._host._tell_refused(error)
         return False
@@ -246,7 +242,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         h, key = self._h, self._key
         try:
             fields = self._fit(fields)
-        except (MismatchError, TooLargeError) as error:
+        except (errors.MismatchError, errors.TooLargeError) as error:
             self._fail(error.status, str(error))
             raise
         message = lib.shmb_host_message(h, key)
@@ -254,7 +250,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if want and len(fields) == 1:
             try:
                 fields = [tensor.as_asked(fields[0], want, "the runner")]
-            except (MismatchError, InexactError) as error:
+            except (errors.MismatchError, errors.InexactError) as error:
                 return self._fail(error.status, str(error)) and self._not_as_asked(error)
         tensors, _behind = as_tensors(fields)
         self._check_open()
@@ -276,7 +272,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
                 break
             fitted.append(exact)
         if found or len(fitted) < len(specs):
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"expected advice {', '.join(map(str, specs.values()))}; found "
                 f"{tensor.describe({f.name: f.values for f in fields})}"
             )
@@ -286,7 +282,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
     def _check_open(self) -> None:
         if not self._open:
-            raise InvalidError(
+            raise errors.InvalidError(
                 "this request has been answered: read and reply before that (arrays that were "
                 "taken before stay valid)"
             )
@@ -313,7 +309,7 @@ def pass_on(request: Request, error: Exception) -> None:
     """Answers, unless that is done, with an error whose status the runner gets too."""
     if request._open:
         request._fail(
-            error.status if isinstance(error, ShmbridgeError) else lib.SHMB_MODEL, str(error)
+            error.status if isinstance(error, errors.ShmbridgeError) else lib.SHMB_MODEL, str(error)
         )
 
 

@@ -12,14 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from shmbridge import errors
 from shmbridge._native import ffi, lib
-from shmbridge.errors import (
-    InvalidError,
-    ShmbridgeError,
-    UnsupportedError,
-    error_text,
-    raise_status,
-)
 
 python_schemes: set[str] = set()  # of the runners that this package has registered in the C core
 kept: list[tuple[Any, Any, Any]] = []  # name, handle and struct, which C points to, for ever
@@ -51,13 +45,13 @@ def find(group: str, name: str, missing: str, *core: str) -> Any:
             return importlib.import_module(f"shmbridge.{group}.{name}").PLUGIN
         for entry in _entry_points(group).select(name=name):
             return entry.load()
-    except ShmbridgeError:
+    except errors.ShmbridgeError:
         raise
     except Exception as error:
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"the {group} plug-in {name!r} does not load: {type(error).__name__}: {error}"
         ) from error
-    raise UnsupportedError(f"{missing}: expected one of {', '.join([*core, *names(group)])}")
+    raise errors.UnsupportedError(f"{missing}: expected one of {', '.join([*core, *names(group)])}")
 
 
 def register(struct: str, add: Callable[[Any], int], name: str, plugin: Any, *calls: Any) -> None:
@@ -70,7 +64,7 @@ def register(struct: str, add: Callable[[Any], int], name: str, plugin: Any, *ca
     if status:
         full, taken = "the core's registry is full", "its name is taken or empty"
         why = full if status == lib.SHMB_NO_MEMORY else taken
-        raise_status(status, f"the plug-in {name!r} cannot be registered: {why}")
+        errors.raise_status(status, f"the plug-in {name!r} cannot be registered: {why}")
     kept.append((text, handle, made))
 
 
@@ -86,8 +80,8 @@ def failed(sink: Any, error: BaseException, status: int) -> int:
 def outcome(error: BaseException, status: int) -> tuple[int, bytes]:
     """The status and text for C of an exception: the status of a ShmbridgeError, else `status`.
     Exceptions that programs do not catch (Ctrl-C) are kept for raise_carried."""
-    text = str(error) if isinstance(error, ShmbridgeError) else error_text(error)
-    if isinstance(error, ShmbridgeError):
+    text = str(error) if isinstance(error, errors.ShmbridgeError) else errors.error_text(error)
+    if isinstance(error, errors.ShmbridgeError):
         status = error.status or status
     elif isinstance(error, MemoryError):
         status = lib.SHMB_NO_MEMORY
@@ -120,7 +114,7 @@ def split_place(place: str) -> tuple[str, str]:
     InvalidError: it has neither form."""
     module, _, name = place.rpartition(":")
     if not (module and name):
-        raise InvalidError(
+        raise errors.InvalidError(
             f"{place}: expected MODULE:FUNCTION, such as my_model:advise, or FILE:FUNCTION, "
             "such as /home/me/my_model.py:advise"
         )

@@ -17,19 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shmbridge import errors
 from shmbridge._host.host import Host
 from shmbridge._host.request import Request
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait
-from shmbridge.errors import (
-    InUseError,
-    InvalidError,
-    NotPermittedError,
-    calling,
-    raise_status,
-    undone_by,
-)
 
 
 class PipePair(NamedTuple):
@@ -94,12 +87,12 @@ class PipeBackedHost(Host):
         **options: Any,
     ) -> None:
         if channels is not None or wait == "spin":
-            raise InvalidError(
+            raise errors.InvalidError(
                 f"{url}: expected neither channels= nor wait='spin': pipes serve one compiler at "
                 "a time, and never spin"
             )
         if deadline is not None:
-            raise InvalidError(
+            raise errors.InvalidError(
                 f"{url}: expected no deadline=, which pipes do not carry: "
                 f"give it to the runner: pipe:///PATH?deadline={deadline:g}"
             )
@@ -111,7 +104,7 @@ class PipeBackedHost(Host):
         self._receive = partial(_receive, self._server, self._h)
         # Text of numbers is longer than they are.
         limit = 8 * self._plan.request_bytes + self._plan.header_bytes
-        with undone_by(self.close):
+        with errors.undone_by(self.close):
             for line in lines:
                 self._add(line, limit)
 
@@ -159,14 +152,14 @@ class PipeBackedHost(Host):
             words = (line.path.encode(), line.protocol.encode(), line.detail.encode())
             status = lib.shmb_pipe_server_add(self._server, *words, limit, self._connect())
             if None in inodes or inodes != [_inode(path) for path in pair]:
-                raise InUseError(
+                raise errors.InUseError(
                     f"another host has removed {line.path}.in and .out just now: try again"
                 )
             if status:
-                raise_status(status, self._why())
+                errors.raise_status(status, self._why())
         except BaseException as error:
             # Else they are the live host's now.
-            if not (isinstance(error, InUseError) and pair[1].exists()):
+            if not (isinstance(error, errors.InUseError) and pair[1].exists()):
                 for path in made:
                     path.unlink(missing_ok=True)
             raise
@@ -189,7 +182,7 @@ class PipeBackedHost(Host):
         if lib.shmb_error_message(out[0])[0] != b"\0":
             text = ffi.string(lib.shmb_error_message(out[0])).decode()
             lib.shmb_close(out[0])
-            raise_status(lib.SHMB_SYSTEM, text)
+            errors.raise_status(lib.SHMB_SYSTEM, text)
         return out[0]
 
 
@@ -202,14 +195,18 @@ def _inode(path: Path) -> int | None:
 def _make(path: Path) -> bool:
     """Makes a pipe; False when there is one already, which is left as it is."""
     while True:
-        with calling(f"mkfifo {path}"), contextlib.suppress(FileExistsError):
+        with errors.calling(f"mkfifo {path}"), contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
             return True
         with contextlib.suppress(FileNotFoundError):  # a host that ended just now has removed it
             found = path.lstat()
             break
     if not stat.S_ISFIFO(found.st_mode):
-        raise InvalidError(f"{path} exists: expected no file, or a named pipe of a dead host")
+        raise errors.InvalidError(
+            f"{path} exists: expected no file, or a named pipe of a dead host"
+        )
     if found.st_uid != os.geteuid():
-        raise NotPermittedError(f"{path} belongs to another user's host: choose another path")
+        raise errors.NotPermittedError(
+            f"{path} belongs to another user's host: choose another path"
+        )
     return False

@@ -7,6 +7,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Self
 
+from shmbridge import errors
 from shmbridge._bridge import overview
 from shmbridge._bridge.names import bridge_name
 from shmbridge._host.host import Host
@@ -14,16 +15,6 @@ from shmbridge._host.layout import channel_of
 from shmbridge._host.request import Request, pass_on
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner, handle_of
-from shmbridge.errors import (
-    ClosedError,
-    CorruptError,
-    ForkedError,
-    HostGoneError,
-    InterruptedCallError,
-    ShmbridgeError,
-    raise_status,
-    undone_by,
-)
 from shmbridge.logs import LogWriter
 
 SLICE = 0.25  # seconds between looks for runners that have left
@@ -32,7 +23,7 @@ START = 10.0  # seconds to wait for the target at the start, unless its URL says
 CONNECT = 0.25  # seconds that one question may wait for a target that has gone
 # Seconds that questions under way have to end, where their runner cannot be interrupted.
 LEAVE = 2.0
-FOR_GOOD = (HostGoneError, ClosedError, CorruptError, ForkedError)
+FOR_GOOD = (errors.HostGoneError, errors.ClosedError, errors.CorruptError, errors.ForkedError)
 
 
 class Relay:
@@ -57,14 +48,14 @@ class Relay:
         room = {"deadline": lib.shmb_runner_deadline(handle_of(first)), **_room(target), **options}
         for name in _fixed(listen):
             room.pop(name, None)
-        with undone_by(first.close):
+        with errors.undone_by(first.close):
             # who spins keeps the GIL from the others
             self.host = Host(listen, wait="block", **room)
         self._channels = {0: _Channel(self, first)}
 
     def serve(self) -> None:
         """Until the host is closed; KeyboardInterrupt goes through."""
-        with suppress(ClosedError):
+        with suppress(errors.ClosedError):
             while True:
                 request = self.host.receive(SLICE)
                 if request is None:
@@ -156,7 +147,7 @@ class _Channel(threading.Thread):
                 log.record(features, advice, want=want, label=label)
         # Also of a reply that does not fit: the runner has been told that.
         except Exception as caught:
-            error = ClosedError("the relay was closed") if self._ending else caught
+            error = errors.ClosedError("the relay was closed") if self._ending else caught
             self.errors += 1
             pass_on(request, error)
 
@@ -167,10 +158,10 @@ class _Channel(threading.Thread):
                 with self._lock:
                     self._asking = asker
                 if self._ending:  # said before it interrupts, so one of the two is seen
-                    raise ClosedError
+                    raise errors.ClosedError
                 runner.evaluate(features, dtype=want)
                 return runner.advice
-            except InterruptedCallError:
+            except errors.InterruptedCallError:
                 if self._ending or not self._questions.empty():
                     raise
             except FOR_GOOD:  # another host may be there by the next question
@@ -184,10 +175,10 @@ class _Channel(threading.Thread):
         if self._runner is None:
             # No compiler should wait at each of its questions.
             if time.monotonic() < self._not_before:
-                raise_status(*self._why)
+                errors.raise_status(*self._why)
             try:
                 self._runner = TypedRunner(self._relay.target, connect_timeout=CONNECT)
-            except ShmbridgeError as error:
+            except errors.ShmbridgeError as error:
                 self._not_before, self._why = time.monotonic() + RETRY, (error.status, str(error))
                 raise
         return self._runner

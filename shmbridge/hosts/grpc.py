@@ -16,6 +16,7 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from shmbridge import errors
 from shmbridge._bridge import open_hosts
 from shmbridge._grpc import wire
 from shmbridge._grpc.options import Options, is_address, options_of
@@ -25,16 +26,6 @@ from shmbridge._host.service import logger
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner
 from shmbridge._urls.options import Wait, split
-from shmbridge.errors import (
-    BusyError,
-    InterruptedCallError,
-    InvalidError,
-    RunnerGoneError,
-    ShmbridgeError,
-    printable,
-    shortened,
-    undone_by,
-)
 
 CLAIM = 0.1  # seconds that one try of a runner waits for a channel; it tries again
 QUEUE = 1.0  # seconds that a call of a user's method waits where all channels are taken
@@ -72,7 +63,7 @@ class _Stand:
                 try:
                     self._runner.evaluate(features, dtype=want)
                     return self._encoded(method)
-                except InterruptedCallError:  # perhaps of an earlier asker's, too late
+                except errors.InterruptedCallError:  # perhaps of an earlier asker's, too late
                     if self._given_up:
                         raise
         finally:
@@ -83,7 +74,7 @@ class _Stand:
         """The advice in bytes. A compiler may overlook an error, so the log gets the first one."""
         try:
             return method.codec.encode_advice(self._runner.advice)
-        except ShmbridgeError as error:
+        except errors.ShmbridgeError as error:
             if not self._refused:
                 logger.error("the advice does not fit the message: %s", error)
             self._refused = True
@@ -93,7 +84,7 @@ class _Stand:
         """As answer, but what goes wrong is a reply too."""
         try:
             return self.answer(method, data, asker)
-        except ShmbridgeError as error:
+        except errors.ShmbridgeError as error:
             return method.codec.encode_failure(error.status, str(error))
 
     def give_up(self, asker: Any) -> None:
@@ -135,24 +126,24 @@ class GrpcHost(Host):
         calls = chosen.role == "client"
         targets = [part for part in where.split(",") if part]
         if wait == "spin":
-            raise InvalidError(
+            raise errors.InvalidError(
                 f"{url}: expected wait='block' or 'adaptive': threads of this process answer, "
                 "which spinning would stop"
             )
         if not targets or not all(map(is_address, targets)) or (len(targets) > 1 and not calls):
-            raise InvalidError(
+            raise errors.InvalidError(
                 f"{url}: expected grpc://HOST:PORT or grpc://unix:/PATH, or several such with "
                 "commas between and role=client"
             )
         if calls and channels not in (None, len(targets)):
-            raise InvalidError(
+            raise errors.InvalidError(
                 f"{url}: each address has one channel: leave channels={channels} out"
             )
         if calls or channels is not None:
             options["channels"] = len(targets) if calls else channels
         super().__init__(f"grpc-{os.getpid()}-{secrets.token_hex(4)}", wait="block", **options)
         self._url = url
-        with undone_by(self.close):
+        with errors.undone_by(self.close):
             if calls:
                 self._far = [_Call(self, target, chosen) for target in targets]
             else:
@@ -194,7 +185,7 @@ class _Serving:
     def _stream(self, requests: Any, context: Any) -> Any:
         try:
             stand = self._streams[context] = _Stand(self._bridge, CLAIM)
-        except ShmbridgeError as error:
+        except errors.ShmbridgeError as error:
             wire.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
         try:
             context.send_initial_metadata(wire.ready(self._host._deadline))
@@ -218,7 +209,7 @@ class _Serving:
                 return stand.answer(self._method, data, context)
             finally:
                 self._spare.put(stand)
-        except ShmbridgeError as error:
+        except errors.ShmbridgeError as error:
             wire.refuse(context, error)
 
     @property
@@ -231,7 +222,7 @@ class _Serving:
             return self._spare.get_nowait()
         try:
             return _Stand(self._bridge, CLAIM)
-        except BusyError:
+        except errors.BusyError:
             with contextlib.suppress(Empty):
                 return self._spare.get(timeout=QUEUE)
             raise
@@ -266,7 +257,7 @@ class _Call(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(wire.RpcError, wire.Cancelled, ShmbridgeError):
+            with contextlib.suppress(wire.RpcError, wire.Cancelled, errors.ShmbridgeError):
                 self._user_calls() if self._method.user else self._stream()
             if self._stand:
                 self._stand.close()
@@ -280,7 +271,7 @@ class _Call(threading.Thread):
             with contextlib.suppress(ConnectionError, TimeoutError):
                 self._stand = _Stand(self._bridge, CLAIM)
                 return self._stand
-        raise RunnerGoneError
+        raise errors.RunnerGoneError
 
     def _begin(self, call: Any) -> Any:
         """A call that join() ends."""
@@ -319,21 +310,21 @@ class _Call(threading.Thread):
             self._answered = math.inf
             try:
                 advice, metadata = stand.answer(self._method, data, self), []
-            except ShmbridgeError as error:
+            except errors.ShmbridgeError as error:
                 if not ours:
                     return self._give_up(error)
-                text: Any = shortened(str(error)).encode(errors="replace")
+                text: Any = errors.shortened(str(error)).encode(errors="replace")
                 advice, metadata = b"", [(wire.STATUS, str(error.status)), (wire.TEXT, text)]
             self._answered = time.monotonic()
 
-    def _give_up(self, error: ShmbridgeError) -> None:
+    def _give_up(self, error: errors.ShmbridgeError) -> None:
         self._ended.set()
         if not self._host._closed:
             text = (
                 f"shmbridge: grpc://{self._address}: {error}: this compiler cannot receive "
                 "errors, so it is not called again: let the model answer every request"
             )
-            print(printable(text), file=sys.stderr)
+            print(errors.printable(text), file=sys.stderr)
 
     def stop(self) -> None:
         self._ended.set()

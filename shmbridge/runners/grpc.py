@@ -16,20 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from shmbridge import errors
 from shmbridge._grpc import wire
 from shmbridge._grpc.options import Options, is_address, options_of
 from shmbridge._grpc.wire import Method
-from shmbridge.errors import (
-    BY_STATUS,
-    BusyError,
-    ClosedError,
-    DeadlineError,
-    HostGoneError,
-    InvalidError,
-    NoHostError,
-    ShmbridgeError,
-    undone_by,
-)
 from shmbridge.runners._base import RunnerKind, late
 
 # Seconds for a connection, and for a free channel, where the caller does not want to wait.
@@ -56,7 +46,9 @@ class Grpc(RunnerKind):
     def __init__(self, where: str, **options: str) -> None:
         chosen, self._process = options_of(options, "client"), os.getpid()
         if not is_address(where) or "," in where:
-            raise InvalidError(f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH")
+            raise errors.InvalidError(
+                f"grpc://{where}: expected grpc://HOST:PORT or grpc://unix:/PATH"
+            )
         kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
         self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
         self.deadline = self._link.deadline
@@ -82,7 +74,7 @@ class _Stream:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = wire.channel(address, options)
         self._call: Any = None
-        with undone_by(self.close):
+        with errors.undone_by(self.close):
             self._open(seconds)
 
     def _open(self, seconds: float) -> None:
@@ -91,7 +83,7 @@ class _Stream:
         while True:
             try:
                 return self._try(end - time.monotonic(), seconds > 0)
-            except (BusyError, DeadlineError):
+            except (errors.BusyError, errors.DeadlineError):
                 left = end - time.monotonic()
                 if left < BUSY:
                     time.sleep(max(0, left))
@@ -115,7 +107,7 @@ class _Stream:
         if first != wire.READY:
             self._drop()
             why = wire.error_of(first, self._address)
-            raise NoHostError(str(why)) if isinstance(why, HostGoneError) else why
+            raise errors.NoHostError(str(why)) if isinstance(why, errors.HostGoneError) else why
         self.deadline = wire.deadline_in(call.initial_metadata())
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
@@ -131,7 +123,7 @@ class _Stream:
             return reply
         self._drop()
         raise (
-            ClosedError("the host has closed this runner's stream")
+            errors.ClosedError("the host has closed this runner's stream")
             if reply is None
             else wire.error_of(reply, self._address, len(data))
         )
@@ -169,7 +161,7 @@ class _User:
         self._address, self.method, self._take = address, Method("getAdvice", options), take
         self._channel = wire.channel(address, options)
         self._call = self._channel.unary_unary(self.method.path)
-        with undone_by(self.close):
+        with errors.undone_by(self.close):
             wire.wait_ready(self._channel, address, seconds if seconds > 0 else ATTEMPT)
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
@@ -193,7 +185,7 @@ class _Question:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.given_up = data, False
-        self.reply: SimpleQueue[bytes | ShmbridgeError] = SimpleQueue()
+        self.reply: SimpleQueue[bytes | errors.ShmbridgeError] = SimpleQueue()
 
 
 class _Served:
@@ -213,29 +205,29 @@ class _Served:
         behavior = self._user_call if self.method.user else self._stream
         self._server = wire.Server(address, options, self.method, behavior)
         seconds = seconds if seconds > 0 else ATTEMPT
-        with undone_by(self.close):
+        with errors.undone_by(self.close):
             if not self._came.wait(seconds):
-                raise NoHostError(
+                raise errors.NoHostError(
                     f"no trainer has called grpc://{self._server.address} within {seconds:.3g} s"
                 )
 
     def ask(self, data: bytes, deadline: float | None) -> bytes:
         question = self._asked = _Question(data)
         if self._gone:  # said before _left looks for a question, so one of the two is seen
-            raise HostGoneError(GONE)
+            raise errors.HostGoneError(GONE)
         self._questions.put(question)
         try:
             reply = self._take(question.reply, deadline)
         except BaseException as error:  # Empty, an interrupt, Ctrl-C
             question.given_up = True
             raise (late(deadline) if isinstance(error, Empty) else error) from None
-        if isinstance(reply, ShmbridgeError):
+        if isinstance(reply, errors.ShmbridgeError):
             raise reply
         return reply  # type: ignore[no-any-return]
 
     def _stream(self, requests: Any, context: Any) -> Any:
         if not self._taking.acquire(blocking=False):
-            wire.refuse(context, BusyError("this compiler already has a trainer"))
+            wire.refuse(context, errors.BusyError("this compiler already has a trainer"))
         context.send_initial_metadata((wire.READY,))
         if not context.add_callback(self._left):
             self._left()
@@ -248,7 +240,7 @@ class _Served:
     def _left(self) -> None:
         self._gone = True
         if self._asked:
-            self._asked.reply.put(HostGoneError(GONE))
+            self._asked.reply.put(errors.HostGoneError(GONE))
         self._questions.put(None)
 
     def _user_call(self, data: bytes, context: Any) -> bytes:
@@ -258,7 +250,7 @@ class _Served:
         self._owed = None
         if owed:
             why = metadata.get(wire.TEXT, b"").decode(errors="replace") or GONE
-            owed.reply.put(BY_STATUS[status](why) if status else data)
+            owed.reply.put(errors.BY_STATUS[status](why) if status else data)
         self._came.set()
         while context.is_active():
             try:
