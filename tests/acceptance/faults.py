@@ -108,9 +108,10 @@ ROWS = [
     Row(8, "a stranger's state", f"SHMBRIDGE_RUN_ENDED='0 0' $RUN {CC} out.o", ADVISED),
     Row(9, "an assembler without us", "cc -static as.c -o as && "
         f"$RUN {CC} out.o -fno-integrated-as -B .", ADVISED, 0, (("as.c", ASSEMBLER),)),
-    Row(10, "a recorded command line", f"for how in '' --pipes; do for n in 1 2; do "
-        f"${{RUN% --}} $how -- {RECORDED} $n.o || exit; done; cmp 1.o 2.o && {TEXT} 1.o out.o || "
-        "exit; done", ADVISED, plain=f"{RECORDED} p.o && {TEXT} p.o plain.o"),
+    Row(10, "a recorded command line", "for how in '' --pipes; do for n in 1 2; do "
+        f"${{RUN% --}} $how -- {RECORDED} out.o && mv out.o $n.o || exit; done; "
+        f"cmp 1.o 2.o && {TEXT} 1.o out.o || exit; done",
+        ADVISED, plain=f"{RECORDED} p.o && {TEXT} p.o plain.o"),
     Row(11, "what --strict leaves", f"! $STRICT {CC} out.o -ftime-trace -gsplit-dwarf "
         "-fstack-usage -ftest-coverage -fsave-optimization-record && "
         "test \"$(echo *)\" = 'a.c tmp'", "", 2),
