@@ -51,7 +51,6 @@ def functions_of(assembly: str) -> Functions:
 
 
 def file_text(attributes: Attributes) -> str:
-    """The file that LLVM reads."""
     return "".join(f"{name},{attributes[name]}\n" for name in sorted(attributes))
 
 

@@ -128,7 +128,6 @@ class Agent:
         return float(self.random._agent.reward)
 
     def _begin(self) -> Any:
-        """Its handle for shmb_drive."""
         self._texts = plugins.c_text(self.name), plugins.c_text(self.advice or "")
         c = self.random._agent
         c.name, c.advice = self._texts[0], self._texts[1] if self.advice else ffi.NULL

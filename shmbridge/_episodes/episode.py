@@ -35,8 +35,6 @@ NEXT = "the compiler began another episode during this one"
 
 
 class State(NamedTuple):
-    """What C has of a row."""
-
     state: int
     key: int  # of the request that waits for an action; -1: there is none
     announced: bool  # the compiler knows that there is a learner

@@ -111,7 +111,6 @@ class Channels:
         self._labels[label] = owner
 
     def forget(self, label: str) -> None:
-        """Its episode is over."""
         self._labels.pop(label, None)
 
     def give(self, key: int, owner: Any) -> None:

@@ -336,7 +336,6 @@ class Host(Receiving):
         max_wait: float = 0,
         record: Path | LogWriter | None = None,
     ) -> tuple[Service, Iterator[Question]]:
-        """Who answers, and what."""
         size = 1 if max_batch is None else max_batch
         questions = iter(self) if size == 1 else self.batches(size, max_wait)
         return Service(model, record=record), questions

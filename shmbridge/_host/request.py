@@ -296,7 +296,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
 
 def is_open(request: Request) -> bool:
-    """Has it no reply yet?"""
     return request._open
 
 

@@ -16,8 +16,6 @@ JOIN = 0.9  # seconds that stop() waits for a model that computes
 
 
 class Rest:
-    """What a host's loop and the thread that runs it share."""
-
     serving: Serving | None = None  # while it runs
     asked = False  # the loop is to end, and the host to stay open
 

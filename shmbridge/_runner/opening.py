@@ -18,7 +18,6 @@ RETRY = {NoHostError.status, BusyError.status, DeadlineError.status}
 
 
 def number_text(value: float | None) -> Any:
-    """A number as C's options have it."""
     if value is None:
         return ffi.NULL
     if isinstance(value, (float, np.floating)):

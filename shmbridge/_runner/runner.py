@@ -255,7 +255,6 @@ class Runner(_fastpath.Asker):
 
 
 def handle_of(runner: Runner) -> Any:
-    """Its shmb_runner *, for C's functions."""
     return runner._r
 
 

@@ -20,7 +20,6 @@ WAITS = {
 
 
 def wait_code(wait: str) -> int:
-    """The C constant of a way to wait."""
     try:
         return int(WAITS[wait])
     except KeyError:

@@ -17,7 +17,6 @@ class Difference(NamedTuple):
 
     @property
     def within(self) -> bool:
-        """Does the answer agree?"""
         return self.largest <= self.allowed  # not when it is no number
 
 

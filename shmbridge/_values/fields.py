@@ -65,7 +65,6 @@ class Values(Mapping[str, Any]):
 
 
 def bytes_of(data: Any, size: int) -> bytes:
-    """A copy of C's bytes."""
     return bytes(ffi.buffer(data, size)) if size else b""
 
 
@@ -75,7 +74,6 @@ def dtype_of(want: int) -> np.dtype[Any] | None:
 
 
 def code_of(want: np.dtype[Any] | None) -> int:
-    """A wish's code."""
     return lib.SHMB_ANY if want is None else dtypes.code_of(np.dtype(want), "want")
 
 

@@ -286,13 +286,11 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def offsets_of(tensor: Any) -> npt.NDArray[np.int64]:
-    """A copy of a list's offsets."""
     count = tensor.dims[0] + 1
     return np.array(np.frombuffer(ffi.buffer(tensor.offsets, 8 * count), np.int64))
 
 
 def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> StringList:
-    """A list of strings from its bytes."""
     data = values.tobytes()
     return StringList(
         _decode(data[a:b]) for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
@@ -300,7 +298,6 @@ def texts_of(values: Array, offsets: npt.NDArray[np.int64]) -> StringList:
 
 
 def text_of(values: Array) -> str:
-    """A string from its bytes."""
     return _decode(values.tobytes())
 
 
@@ -311,7 +308,6 @@ def _decode(data: bytes) -> str:
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
-    """The shape of a shmb_tensor's values."""
     first = 1 if tensor.kind in (lib.SHMB_STRINGS, lib.SHMB_RAGGED) else 0
     return tuple(tensor.dims[first + i] for i in range(tensor.rank))
 

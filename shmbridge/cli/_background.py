@@ -137,7 +137,6 @@ def _listen(name: str) -> None:
 
 
 def _new_log() -> tuple[int, Path]:
-    """A new file in the user's folder, opened."""
     # A relative path would be another folder for `stop` than for `serve`, so it does not count.
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:

@@ -9,7 +9,6 @@ from shmbridge.errors import printable
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception in one line."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return printable(" ".join(text.split())) or type(error).__name__
 

@@ -117,7 +117,6 @@ class Input:
         return self._file.tell() >= self._size
 
     def line(self) -> dict[str, Any]:
-        """The next line, an object of JSON."""
         self._at = self._file.tell()
         text = self._file.readline(LINE_BYTES)
         if not text.endswith(b"\n"):

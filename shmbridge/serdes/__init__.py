@@ -64,7 +64,6 @@ def _plugin(name: str) -> Any:
 
 
 def _parameters(plugin: Any) -> set[str]:
-    """The options that a plug-in's constructor takes."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {p.name for p in inspect.signature(plugin).parameters.values() if p.kind in named}
 
