@@ -398,7 +398,7 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
 PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "inline": (draw_inline, "Time that the questions add to a build of zstd, by URL"),
     "sweep": (draw_sweep, "Sum of the round trips, compared with shared memory"),
-    "compilation": (draw_compilation, "Time of a question in a compilation, by way of asking"),
+    "compilation": (draw_compilation, "Time of a question in a compilation, by transport"),
     "scale": (draw_scale, "Answers a second of one Python host, by number of compilers"),
     "training": (
         draw_training,
