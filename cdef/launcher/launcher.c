@@ -285,7 +285,7 @@ int main(int argc, char **argv) {
     run.compiler = run.plain[0];
     run.source = shmb_compiler_source(run.plain, false);
     run.asking = asks ? asking() : run.plain;
-    int status = asks ? shmb_run_end(&run, shmb_run_ask(&run))
-                      : shmb_run_without(&run, why, SHMB_BUILD_OTHER);
+    int status =
+        asks ? shmb_run_end(&run, shmb_run_ask(&run)) : shmb_run_without(&run, why, SHMB_SYSTEM);
     return status < 0 ? refuse(self, argv) : shmb_end_as(status);
 }

@@ -21,13 +21,7 @@ from shmbridge.cli._processes import ENDING
 from shmbridge.cli._run import compiler_command
 from shmbridge.cli._run.policy import Policy, load_policy
 from shmbridge.cli._text import one_line
-from shmbridge.errors import DeadlineError, InvalidError, ModelError, ShmbridgeError
-
-# Of a policy that cannot be asked: a build notes these, and after some it no longer starts one.
-FAILURES: dict[type[Exception], int] = {
-    DeadlineError: lib.SHMB_BUILD_LATE,
-    ModelError: lib.SHMB_BUILD_USELESS,
-}
+from shmbridge.errors import InvalidError, ShmbridgeError
 
 
 def beware_of_cache(words: list[str]) -> None:
@@ -203,9 +197,9 @@ class Compilation:
             except InvalidError:
                 raise
             except Exception as error:
-                why, kind = one_line(error), FAILURES.get(type(error), lib.SHMB_BUILD_OTHER)
+                why, status = one_line(error).encode(), getattr(error, "status", lib.SHMB_SYSTEM)
                 stack.close()
-                ended = lib.shmb_run_without(self._run, why.encode(), kind)
+                ended = lib.shmb_run_without(self._run, why, status)
             else:
                 asked = lib.shmb_run_ask(self._run)
                 self._close_pipes()  # they say only now what was asked

@@ -277,18 +277,15 @@ int shmb_run_end(shmb_run *r, int asked) {
     struct outcome lacking, all;
     char *report = text_of(r->report);
     if (asked < 0) return compile_again(r, SHMB_BUILD_OTHER, false);
-    if (!report) return shmb_run_without(r, strerror(ENOMEM), SHMB_BUILD_OTHER);
+    if (!report) return shmb_run_without(r, strerror(ENOMEM), SHMB_NO_MEMORY);
     look(r, report, true, &lacking);
     look(r, report, false, &all);
     if (all.advised) shmb_build_worked(r->policy);
     if (!shmb_child_signalled()) {
         if (lacking.lacks) {
+            enum shmb_build_failure kind = all.advised ? SHMB_BUILD_OTHER : SHMB_BUILD_USELESS;
             why = lacking.said;
-            return compile_again(r,
-                                 lacking.late   ? SHMB_BUILD_LATE
-                                 : !all.advised ? SHMB_BUILD_USELESS
-                                                : SHMB_BUILD_OTHER,
-                                 false);
+            return compile_again(r, lacking.late ? SHMB_BUILD_LATE : kind, false);
         }
         bool failed = asked != 0 && !was_stopped(asked) && fails_by_advice(r, asked, report);
         if (failed && (!r->strict || !all.asked)) return compile_again(r, SHMB_BUILD_OTHER, true);
@@ -300,7 +297,9 @@ int shmb_run_end(shmb_run *r, int asked) {
     return asked;
 }
 
-int shmb_run_without(shmb_run *r, const char *reason, enum shmb_build_failure kind) {
+int shmb_run_without(shmb_run *r, const char *reason, shmb_status status) {
+    enum shmb_build_failure kind = status == SHMB_TIMEOUT ? SHMB_BUILD_LATE : SHMB_BUILD_OTHER;
+    if (status == SHMB_MODEL) kind = SHMB_BUILD_USELESS;
     shmb_fail(&why, SHMB_SYSTEM, "%s", reason);
     return compile_again(r, kind, false);
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "command/build.h"
+#include "shmbridge.h"
 
 /* All is the caller's, and lives as long as the run. Lists end with NULL. */
 typedef struct shmb_run {
@@ -36,8 +36,9 @@ int shmb_run_ask(shmb_run *r);
 /* What came of it, once the report is complete: keeps what was made, or compiles plainly. Returns
  * how that ended, as waitpid does; -1: strict forbids it, and shmb_run_why says what. */
 int shmb_run_end(shmb_run *r, int asked);
-/* Compiles plainly because nothing can be asked. Returns as shmb_run_end. */
-int shmb_run_without(shmb_run *r, const char *why, enum shmb_build_failure kind);
+/* Compiles plainly because nothing can be asked: the policy is late (SHMB_TIMEOUT), could not be
+ * loaded (SHMB_MODEL), or there is another reason. Returns as shmb_run_end. */
+int shmb_run_without(shmb_run *r, const char *why, shmb_status status);
 const char *shmb_run_why(void);
 /* Ends this process as a compiler ended that a signal ended, but without a core dump of its own;
  * else returns its exit status. */
