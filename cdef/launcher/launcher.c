@@ -115,8 +115,7 @@ static bool says_more(const char *word) {
            strncmp(word, "-fthinlto-", 10) == 0;
 }
 
-/* Is it clang, without a link that optimises, whose linker needs
- * flags too? */
+/* Is it clang, without a link that optimises, whose linker needs flags too? */
 static bool is_plain_clang(char *const *command) {
     char *pattern = text("^%s$", shmb_compiler_name);
     const char *name = shmb_file_name(command[0]);

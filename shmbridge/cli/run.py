@@ -197,7 +197,8 @@ class Compilation:
             except InvalidError:
                 raise
             except Exception as error:
-                why, status = one_line(error).encode(), getattr(error, "status", lib.SHMB_SYSTEM)
+                why = one_line(error).encode()
+                status = error.status if isinstance(error, ShmbridgeError) else lib.SHMB_SYSTEM
                 stack.close()
                 ended = lib.shmb_run_without(self._run, why, status)
             else:

@@ -248,14 +248,6 @@ static bool fails_by_advice(struct shmb_run *r, int status, const char *report) 
     return why.status;
 }
 
-/* In this process if nothing is left to do: then neither it nor Python waits for the compiler. */
-static int compile_plainly(const struct shmb_run *r, bool more_to_do) {
-    int status = more_to_do ? shmb_child_run(r->plain, environ, &streams, false) : -1;
-    if (status >= 0) return status;
-    if (streams.reads) lseek(0, 0, SEEK_SET);
-    return shmb_child_become(r->plain) << 8;
-}
-
 static void warn(const struct shmb_run *r, enum shmb_build_failure kind, bool always) {
     bool first = shmb_build_failed(r->policy, kind);
     if (first || r->verbose || always) fprintf(stderr, shmb_build_warning, why.message);
@@ -267,10 +259,11 @@ static int compile_again(struct shmb_run *r, enum shmb_build_failure kind, bool 
     bool quiet = failed && held_errors() >= 0;
     bool always = failed && (!quiet || strstr(why.message, "; see "));
     if (r->strict) return -1;
-    if (!quiet) warn(r, kind, always);
-    int status = compile_plainly(r, quiet);
-    if (quiet && status == 0) warn(r, kind, always);
-    return status;
+    int status = quiet ? shmb_child_run(r->plain, environ, &streams, false) : -1;
+    if (!quiet || status == 0) warn(r, kind, always);
+    if (status >= 0) return status;
+    if (streams.reads) lseek(0, 0, SEEK_SET);
+    return shmb_child_become(r->plain) << 8; /* nothing is left for this process, or for Python */
 }
 
 int shmb_run_end(shmb_run *r, int asked) {
