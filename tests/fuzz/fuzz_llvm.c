@@ -17,7 +17,8 @@ static const char *const headers[] = {
     "\"advice\":{\"name\":\"priority\",\"type\":\"float\",\"port\":0,\"shape\":[1]}}\n{\"context\":"
     "\"f\"}\n{\"observation\":0}\n",
     "{\"features\":[{\"name\":\"x\",\"type\":\"uint8_t\",\"port\":0,\"shape\":[3]}],"
-    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n{\"observation\":0}\n"};
+    "\"advice\":{\"name\":\"y\",\"type\":\"double\",\"port\":0,\"shape\":[2]}}\n"
+    "{\"observation\":0}\n"};
 
 static uint8_t mood; /* what the policy does next */
 static uint64_t seen;

@@ -106,8 +106,8 @@ bool shmb_host_runner(shmb_host *h, int64_t key, uint64_t *number, uint32_t *pid
  * woken, for who answers several: wake each after the last reply, or it notices after 100 ms. */
 enum { SHMB_KEEP = 1, SHMB_UNWOKEN = 2 };
 /* Replies to a key with copies of fields of any kind; one tensor alone is converted to what the
- * runner wants. how: of the bits above. Errors: RUNNER_GONE (key is stale), INEXACT, INVALID (no message), TOO_LARGE (the runner gets
- * these three, too), CORRUPT, FORKED, CLOSED. */
+ * runner wants. how: of the bits above. Errors: RUNNER_GONE (key is stale), INEXACT, INVALID (no
+ * message), TOO_LARGE (the runner gets these three, too), CORRUPT, FORKED, CLOSED. */
 shmb_status shmb_host_reply(shmb_host *h, int64_t key, int how, const shmb_tensor *fields,
                             int64_t count);
 void shmb_host_wake_runner(shmb_host *h, int64_t key);

@@ -1,7 +1,7 @@
-/* LLVM's interactive channel. A header line names the tensors; then each observation is a question
- * and its answer the advice's raw bytes. Lines that are not understood are dropped, and the next one
- * is read. A compiler that gets no answer, or one that it did not foresee, spins, blocks or crashes:
- * so every question gets an answer, and every answer is checked. */
+/* LLVM's interactive channel. A header line names the tensors; then each observation is a
+ * question and its answer the advice's raw bytes. Lines that are not understood are dropped, and
+ * the next one is read. A compiler that gets no answer, or one that it did not foresee, spins,
+ * blocks or crashes: so every question gets an answer, and every answer is checked. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static void llvm_skip(struct llvm *s, const char *why) {
                 why);
 }
 
-/* All of the next line or of an observation's tensors, with the newline; NULL when more bytes are needed or
- * *e says what is wrong. */
+/* All of the next line or of an observation's tensors, with the newline; NULL when more bytes
+ * are needed or *e says what is wrong. */
 static const uint8_t *gather(struct llvm *s, const uint8_t *bytes, size_t size, size_t *used,
                              size_t *length, struct error *e) {
     const uint8_t *from = bytes + *used;

@@ -34,10 +34,11 @@ struct backend {
     /* Loads m->file; takes its own options with shmb_url_take; sets m->state and, with
      * shmb_model_ports, the ports. On failure e says why, and nothing is left behind but ports. */
     shmb_status (*open)(struct model *m, struct url *url, struct error *e);
-    /* Computes. given[] have the ports' names, dtypes and ranks, and sizes that fit them; addresses
-     * and dims are those of the call before unless `changed`. Fills results[] but for the names: dtype, rank, size, dims, data (64-byte
-     * aligned); all of that stays valid until the next run. Errors: MODEL, NO_MEMORY, INTERRUPTED
-     * (by interrupt alone; whether for good or for a deadline, model.c knows). */
+    /* Computes. given[] have the ports' names, dtypes and ranks, and sizes that fit them;
+     * addresses and dims are those of the call before unless `changed`. Fills results[] but for
+     * the names: dtype, rank, size, dims, data (64-byte aligned); all of that stays valid until
+     * the next run. Errors: MODEL, NO_MEMORY, INTERRUPTED (by interrupt alone; whether for good
+     * or for a deadline, model.c knows). */
     shmb_status (*run)(struct model *m, bool changed, struct error *e);
     /* makes run end soon; signal-safe, from any thread; may be NULL */
     void (*interrupt)(struct model *m);

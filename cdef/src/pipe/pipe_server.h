@@ -1,6 +1,7 @@
 /* Compilers that speak a server protocol over named pipes are runners of a bridge. Each
  * conversation has a pair of open pipes, `from` the compiler (read end) and `to` it (open for
- * both), and its own runner of the bridge, which is closed with it. One compiler follows another. */
+ * both), and its own runner of the bridge, which is closed with it. One compiler follows
+ * another. */
 #ifndef SHMB_PIPE_SERVER_H
 #define SHMB_PIPE_SERVER_H
 

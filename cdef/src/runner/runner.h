@@ -122,8 +122,8 @@ shmb_runner *shmb_runner_new(void);
  * business. Sets r->kind, or r->broken. */
 shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options);
 /* The same behind a runner that recovers as the options say, for the URL's text; waits so many
- * seconds. For want of a host (the status is returned, r->error says why) the runner is open all the
- * same, and looks for one when it is asked; other failures are r->broken. */
+ * seconds. For want of a host (the status is returned, r->error says why) the runner is open all
+ * the same, and looks for one when it is asked; other failures are r->broken. */
 shmb_status shmb_recovery_open(shmb_runner *r, const char *text, const shmb_options *options,
                                double seconds);
 /* For a kind's open: tries until it succeeds or fails for good, for `seconds` where nobody is

@@ -26,9 +26,9 @@ typedef struct shmb_segment_info {
 } shmb_segment_info;
 /* False when fd holds no segment of this version; channels[256] may be NULL. */
 bool shmb_inspect(int fd, shmb_segment_info *out, shmb_channel_info *channels);
-/* What a channel's last new layout was made of, in requests or (reply) in replies: *count tensors
- * with names, dtypes and dims, without data. The caller frees them (free). NULL: there was none yet, or
- * its bytes make no sense. */
+/* What a channel's last new layout was made of, in requests or (reply) in replies: *count
+ * tensors with names, dtypes and dims, without data. The caller frees them (free). NULL: there
+ * was none yet, or its bytes make no sense. */
 shmb_tensor *shmb_inspect_layout(int fd, uint32_t channel, bool reply, int64_t *count);
 
 #endif

@@ -1,12 +1,12 @@
 /* JSON: docs/protocol.md has the format. A float is written with as few digits as say which one it
  * is, always with a point or an exponent.
  *
- * A list in which one number has a fraction or an exponent is of float64, and its whole numbers must
- * be that exactly: many writers, LLVM's for one, print 0.0 as 0. A wish decides the dtype: whole
- * numbers must then be of that dtype exactly; a decimal is the nearest float32, as it would be the
- * nearest float64, and a float16 or bfloat16 only when it has its value or is how that is written
- * here. So an empty, a ragged or an integral field may be read as another that is written in the
- * same way. */
+ * A list in which one number has a fraction or an exponent is of float64, and its whole numbers
+ * must be that exactly: many writers, LLVM's for one, print 0.0 as 0. A wish decides the dtype:
+ * whole numbers must then be of that dtype exactly; a decimal is the nearest float32, as it
+ * would be the nearest float64, and a float16 or bfloat16 only when it has its value or is how
+ * that is written here. So an empty, a ragged or an integral field may be read as another that
+ * is written in the same way. */
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>

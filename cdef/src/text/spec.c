@@ -134,8 +134,8 @@ shmb_status shmb_spec_read(struct spec *out, const void *text, size_t size, stru
     size_t count = 0; /* of features at most: each is an object */
     *out = (struct spec){0};
     for (size_t i = 0; i < size; i++) count += ((const char *)text)[i] == '{';
-    /* The names, each shorter than its text with its quotes, lie behind the fields and what is checked
-     * of them. */
+    /* The names, each shorter than its text with its quotes, lie behind the fields and what is
+     * checked of them. */
     size_t bytes = (sizeof *out->features + sizeof(struct field)) * count;
     out->features = malloc(bytes + size);
     if (!out->features)
