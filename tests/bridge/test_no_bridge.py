@@ -45,10 +45,10 @@ def planted(name):
     """planted(bytes): a segment of these bytes whose host seems to live."""
     handles = []
 
-    def plant(data, mode=0o600):
+    def plant(data):
         path = shm_path(name)
         path.write_bytes(data)
-        path.chmod(mode)
+        path.chmod(0o600)
         handles.append(os.open(path, os.O_RDWR))
         from shmbridge._native import lib
 

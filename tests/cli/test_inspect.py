@@ -6,13 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 from support.cli import refused, run
 
-from shmbridge import Host, Ragged, connect
+from shmbridge import DeadlineError, Host, Ragged, connect
 
 FEATURES = {
     "x": np.zeros((2, 3), np.float32),
@@ -66,7 +67,7 @@ def test_it_shows_names_dtypes_and_sizes_of_what_is_sent_and_got(asking, name, i
     assert "src/a.c" in said and "1 replies" in said and f"process {os.getpid()}" in said
 
 
-def test_sizes_are_those_of_the_last_message(asking, name, in_thread):
+def test_sizes_are_those_of_the_compilers_last_message(asking, name, in_thread, connected):
     host, runner = asking
     for size in (1, 5, 3):
         thread = in_thread(runner.evaluate, {"x": np.zeros(size)})
@@ -74,6 +75,10 @@ def test_sizes_are_those_of_the_last_message(asking, name, in_thread):
         thread.join()
     (channel,) = inspected(name)["channels"]
     assert channel["sends"][0]["shape"] == [3] and channel["gets"][0]["shape"] == [4]
+    runner.close()
+    with connected(host, name):
+        (channel,) = inspected(name)["channels"]
+        assert channel["sends"] is None and channel["gets"] is None and channel["label"] == ""
 
 
 def test_before_the_first_question_nothing_is_shown(asking, name):
@@ -154,6 +159,17 @@ def test_a_name_that_is_not_utf8_is_shown(name, python):
     assert "it is waiting for questions" in run("inspect", name).stdout
     host.terminate()
     host.wait(20)
+
+
+def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(name):
+    go = threading.Event()
+    with Host(name) as host, host.start(lambda request: go.wait(60) and 0):
+        with pytest.raises(DeadlineError):
+            connect(f"{name}?deadline=0.1").evaluate({"x": 1})
+        time.sleep(1)
+        said = run("inspect", name).stdout
+        go.set()
+    assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
 def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, name):

@@ -1,7 +1,7 @@
 /* A C runner that does what its standard input says, a line each, and prints what came of it; bytes
  * as in script.h.
  *   open URL (-: $SHMBRIDGE_URL) | wait SECONDS (open's timeout) | deadline SECONDS
- *   close | discard | interrupt | address NAME | write NAME BYTES | string NAME BYTES
+ *   close | address NAME | write NAME BYTES | string NAME BYTES
  *   feature NAME DTYPE RANK DIMS... BYTES | bind NAME DTYPE RANK DIMS...
  *   strings NAME COUNT BYTES... | ragged NAME DTYPE ROWS LENGTHS... RANK DIMS... BYTES
  *   evaluate DTYPE | send DTYPE | receive N | i64 | i32 | f32 | f64 | spill PATH

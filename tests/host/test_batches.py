@@ -196,11 +196,15 @@ def test_rows_that_do_not_lie_evenly_are_gathered(host, runners, in_thread):
         request.reply(0)
         call.result()
     del request
-    asking = [in_thread(each.evaluate, {"x": np.full(3000, i)}) for i, each in enumerate(several)]
+    asking = [
+        in_thread(each.evaluate, {"x": np.full(3000, i), "y": i}) for i, each in enumerate(several)
+    ]
     batch = next(host.batches(max_wait=60))
     assert not in_segment(host, batch["x"])
     assert sorted(map(set, batch["x"].tolist()), key=min) == [{0}, {1}, {2}]
     batch.reply(batch["x"][:, 0])
+    with pytest.raises(InvalidError, match="answered"):
+        batch["y"]
     assert [call.result() for call in asking] == [0, 1, 2]
     assert not kept[0].any()
 

@@ -24,16 +24,9 @@ SERVING = """
     host.close()
 """
 
-LOOPS = {
-    "serve": "host.serve(lambda request: 1)",
-    "serve in batches": "host.serve(lambda request: 1, max_batch=4, max_wait=1000)",
-    "by hand": "for request in host: request.reply(1)",
-    "receive": "host.receive()",
-}
-
 
 def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
-    host = python(SERVING.format(loop=LOOPS["serve"]), name)
+    host = python(SERVING.format(loop="host.serve(lambda request: 1)"), name)
     assert host.line() == "ready"
 
     def ask():

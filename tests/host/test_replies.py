@@ -56,6 +56,14 @@ def listed(host):
     return list(itertools.islice(host, 3))
 
 
+def from_an_executor(host):
+    async def take():
+        loop, requests = asyncio.get_running_loop(), iter(host)
+        return [await loop.run_in_executor(None, next, requests) for _ in range(3)]
+
+    return asyncio.run(take())
+
+
 def asynchronous(host):
     async def take():
         held = []
@@ -73,6 +81,7 @@ def in_batches(host):
 
 HOLDERS = {
     "islice": listed,
+    "run_in_executor": from_an_executor,
     "async for": asynchronous,
     "batches": in_batches,
 }

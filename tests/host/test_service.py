@@ -183,6 +183,17 @@ def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(
         serving.result()
 
 
+def test_a_hundred_kinds_of_errors_are_told_and_no_more(serve, caplog):
+    def model(request):
+        raise type(f"Error{request['i']}", (Exception,), {})
+
+    with serve(model) as host, connect(host.url) as runner:
+        for i in range(150):
+            with pytest.raises(ModelError, match=f"Error{i}"):
+                runner.evaluate({"i": i})
+    assert len(caplog.records) == 100
+
+
 def test_a_recorded_batch_keeps_no_slot(name, in_thread, tmp_path):
     """Of two slots one is read in place, as long as nobody keeps the array."""
     places = []

@@ -24,11 +24,11 @@ def worker(name: str) -> Iterator[Callable[..., Host]]:
     """worker(1, count=3): a host that serves; its advice is its number."""
     with contextlib.ExitStack() as stack:
 
-        def start(number: int, count: int = 2, of: str = name) -> Host:
+        def start(number: int, count: int = 2) -> Host:
             class Worker(Host):
                 _worker, _workers = number, count
 
-            host = stack.enter_context(Worker(of, channels=4, request_bytes=1 << 12))
+            host = stack.enter_context(Worker(name, channels=4, request_bytes=1 << 12))
             stack.enter_context(host.start(lambda _: number))
             return host
 

@@ -278,22 +278,27 @@ def test_a_signal_ends_it_quietly_while_it_waits_for_its_target(end, new_name):
 # ---- Deaths ----
 
 
-@pytest.mark.parametrize("kind", ["shm", "grpc"])
-def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name, relay):
+@pytest.mark.parametrize("kind", ["shm", "grpc", "retries"])
+def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name, relay, in_thread):
+    """With retries compilers only wait while the target is away."""
     if kind == "grpc":
         pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
-    url = f"shm://{name}" if kind == "shm" else f"grpc://127.0.0.1:{free_port()}"
+    url = f"grpc://127.0.0.1:{free_port()}" if kind == "grpc" else f"shm://{name}"
     first = python(SERVE, url)
     assert first.line() == url
-    tap = relay(f"shm://{new_name()}", url)
+    waits = "?retries=200&backoff=0.05" if kind == "retries" else ""
+    tap = relay(f"shm://{new_name()}", url + waits)
     with connect(tap.host.url) as asking:
         assert asking.evaluate({"x": 1}) == 1
         first.kill()
         first.wait()
-        with pytest.raises((HostGoneError, NoHostError)):
-            asking.evaluate({"x": 2})
+        call = in_thread(asking.evaluate, {"x": 2})
+        if not waits:
+            with pytest.raises((HostGoneError, NoHostError)):
+                call.result()
         second = python(SERVE, url)
         assert second.line() == url
+        assert not waits or call.result() == 2
 
         def finds_it():
             with contextlib.suppress(ShmbridgeError):

@@ -79,10 +79,11 @@ def test_options_that_make_no_sense_are_refused_on_both_sides(url, text):
             make(url)
 
 
-def test_a_port_is_one_servers(serving):
-    host = serving(lambda request: 1)
-    with pytest.raises(InUseError, match="another server listens there"):
-        Host(host.url)
+def test_a_port_or_a_socket_is_one_servers(serving, tmp_path):
+    for url in f"grpc://unix:{tmp_path}/socket", ANY:
+        host = serving(lambda request: 1, url)
+        with pytest.raises(InUseError, match="another server listens there"):
+            Host(host.url)
     with pytest.raises(InUseError, match="another server listens there"):
         connect(f"{host.url}?role=server", connect_timeout=0.1)
     with pytest.raises(InvalidError, match="expected HOST:PORT"):

@@ -226,6 +226,16 @@ def test_files_that_are_no_models(tmp_path):
         connect("onnx://")
 
 
+def test_a_model_that_fails_says_why_and_goes_on(path):
+    gather = [node("Gather", "table x", "advice")]
+    ports = [("x", T.INT64, [1])], [("advice", T.INT64, [1])]
+    with connect(f"onnx://{save(path, gather, *ports, {'table': np.arange(5)})}") as runner:
+        for _ in range(2):
+            assert runner.evaluate({"x": np.array([3])}) == [3]
+            with pytest.raises(ModelError, match="out of data bounds"):
+                runner.evaluate({"x": np.array([30])})
+
+
 # ---- Options ----
 
 

@@ -179,6 +179,12 @@ def test_options_that_make_no_sense(name, options):
         connect(name, **options)
 
 
+def test_a_default_waits_for_a_host_as_long_as_it_may(name, serve, in_thread):
+    connecting = in_thread(lambda: connect(name, connect_timeout=60, default_advice=-1))
+    with serve(lambda request: 5), connecting.result() as runner:
+        assert runner.evaluate({"x": 1}) == 5 and runner.defaulted == 0
+
+
 def test_the_environments_url_has_the_same_words(name, monkeypatch):
     monkeypatch.setenv(
         "SHMBRIDGE_URL", f"{name}?connect_timeout=0&retries=1&backoff=1ms&default_advice=2.5"

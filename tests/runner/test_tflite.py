@@ -1,6 +1,7 @@
 """tflite://: LiteRT in the compiler's process gives what the wheel's own Interpreter gives, from C,
 C++ and Python."""
 
+import contextlib
 import os
 import subprocess
 
@@ -87,6 +88,14 @@ def test_a_size_that_the_model_leaves_open_may_change(any_size):
             advice = runner.evaluate({"x": x})
             assert np.array_equal(advice["y"], 2 - x) and advice["best"] == [0]
             assert runner.evaluate({"x": x[0]})["y"].shape == (n,)  # as one row
+
+
+def test_sizes_that_litert_refuses_are_refused_each_time(any_size):
+    with shmbridge.connect(url(any_size)) as runner:
+        for n in [4, 0, 0, 0]:
+            with contextlib.nullcontext() if n else pytest.raises(ModelError):
+                runner.evaluate({"x": np.zeros((1, n), np.float32)})
+        assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
 
 
 def test_bound_memory_is_what_the_model_reads(any_size, c_runner):

@@ -119,6 +119,11 @@ def test_an_unknown_module_changes_nothing(vector, py):
     assert workers.counts == {"ok": 2}
 
 
+def test_more_environments_than_the_host_has_channels(vector, py):
+    with pytest.raises(InvalidError, match="channels=3"):
+        vector(py(GOOD), n=3, channels=2)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -168,8 +168,6 @@ def test_what_is_no_list_of_compile_commands_is_an_error(tmp_path, text):
         Corpus.from_compile_commands(file)
 
 
-KEYS = ["directory", "file", "command", "arguments"]
-KEYS += ["modules", "has_thinlto", "global_command_override"]
 # ---- ml-compiler-opt's format ----
 
 

@@ -204,6 +204,26 @@ def test_specs_say_what_they_mean():
     assert not spec.matches(np.dtype("f8"), (7, 3)) and not spec.matches(np.dtype("f4"), (3,))
 
 
+@pytest.mark.parametrize("slots", [2, 16])
+def test_requests_that_differ_in_a_texts_length_alone_have_one_layout(serve, slots):
+    """What follows the text lies elsewhere each time; what was kept stays as it was."""
+    kept, seen = [], set()
+
+    def model(request):
+        n = len(request["s"])
+        seen.add(id(request._layout))
+        assert (request["s"], request.signature) == ("x" * n, "a: int64[3], s: str, b: int64[5]")
+        if slots == 2 or n in (3, 2000):
+            kept.append((n, request["a"], request["b"]))
+        return n
+
+    with serve(model, slots=slots) as host, shmbridge.connect(host.url) as runner:
+        for n in [0, 3, 70, 70, 5, 2000, 1, 300]:
+            assert runner.evaluate({"a": np.full(3, n), "s": "x" * n, "b": np.full(5, -n)}) == n
+    assert all(a.tolist() == [n] * 3 and b.tolist() == [-n] * 5 for n, a, b in kept)
+    assert slots == 2 or len(seen) <= 3  # for each slot that was used
+
+
 @pytest.mark.parametrize(
     "value",
     [np.timedelta64(1, "s"), np.bytes_(b"ab"), b"ab", memoryview(b"ab"), np.complex64(1)],

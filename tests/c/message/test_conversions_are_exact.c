@@ -85,6 +85,16 @@ static void integers_as_floats(void) {
           !shmb_convert_i64(65505, SHMB_FLOAT16, &out));
 }
 
+static void integers_above_int64(void) {
+    uint64_t from[] = {1ull << 63, (1ull << 63) + 1, UINT64_MAX}, out;
+    for (int i = 0; i < 3; i++) {
+        shmb_tensor one = {.dtype = SHMB_UINT64, .size = 1, .data = &from[i]};
+        CHECK(shmb_convert_tensor(&one, SHMB_UINT64, &out) == -1 && out == from[i]);
+        CHECK(shmb_convert_tensor(&one, SHMB_FLOAT64, &out) == (i ? 0 : -1));
+        CHECK(shmb_convert_tensor(&one, SHMB_INT64, &out) == 0);
+    }
+}
+
 int main(void) {
     uint64_t out;
     all_of(SHMB_FLOAT16, half_meaning);
@@ -99,6 +109,7 @@ int main(void) {
     integers(SHMB_UINT32, 0, UINT32_MAX);
     integers(SHMB_UINT64, 0, 0x1p64);
     integers_as_floats();
+    integers_above_int64();
     CHECK(shmb_convert_f64(FLT_MAX, SHMB_FLOAT32, &out) &&
           !shmb_convert_f64(DBL_MAX, SHMB_FLOAT32, &out));
     CHECK(shmb_convert_f64(0x1p-149, SHMB_FLOAT32, &out) &&
