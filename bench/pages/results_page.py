@@ -1,5 +1,5 @@
-"""Writes the tables and pictures of docs/results.md, docs/performance.md and two examples from the output
-of results.py:
+"""Writes the tables and pictures of docs/results.md and docs/performance.md from the output of
+results.py:
 
 python bench results_page
 
@@ -9,7 +9,6 @@ The pictures need matplotlib. For a figure that was not measured, the page names
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -20,9 +19,6 @@ from results import RESULTS
 from tables import Found, caption, change, conditions, dated, per, short, span, table
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
-PAGES += [
-    RESULTS.parents[1] / f"examples/{name}/README.md" for name in ("regalloc", "phase_ordering")
-]
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
 
 
@@ -62,7 +58,8 @@ def urls(found: Found) -> list[str]:
         ]
         if alone:
             plain, aot = alone["ways"][0], alone["ways"][-1]
-            cells.append(span(per(way["cpu_seconds"], plain["cpu_seconds"])))
+            if figure != "cpu_seconds":
+                cells.append(span(per(way["cpu_seconds"], plain["cpu_seconds"])))
             cells.append(f"{way['memory'] / 1e6:.0f} MB")
             pairs = zip(way["seconds"], aot["seconds"], strict=True)
             added = [1e6 * (mine - its) / alone["questions"] for mine, its in pairs]
@@ -71,12 +68,14 @@ def urls(found: Found) -> list[str]:
     unit = "CPU" if figure == "cpu_seconds" else "time"
     head = [f"{name}: {unit} / plain" for name in columns]
     if alone:
-        head += ["compiler's CPU / plain", "its memory", "µs a question over `aot`"]
-    counts = ", ".join(f"{its['questions']} of {name}" for name, its in columns.items())
-    objects = ", ".join(str(its["different_objects"]) for its in columns.values())
-    text = (
-        f"Questions: {counts}. Distinct objects of the URLs: {objects}. {found['rounds']} rounds. "
+        head += ["compiler's CPU / plain"] * (figure != "cpu_seconds")
+        head += ["its memory", "µs a question over `aot`"]
+    counts, objects = (
+        ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
+        for name in ("questions", "different_objects")
     )
+    rounds = f"{found['rounds']} round{'s' * (found['rounds'] > 1)}. "
+    text = f"Questions: {counts}. Distinct objects of the URLs: {objects}. {rounds}"
     return [*caption(text + conditions(found)), *table(["", *head], rows)]
 
 
@@ -123,13 +122,11 @@ def training(found: Found) -> list[str]:
 
 
 def sweep(found: Found) -> list[str]:
-    ways = {way["way"]: way for way in found["ways"]}
     rows = []
-    for name, way in ways.items():
+    for way in found["ways"]:
         low, high = map(short, way["ratio_range"])
-        over = short(way["sum_us"] / ways["onnx"]["sum_us"]) if "onnx" in ways else "-"
-        rows.append([name, f"{short(way['ratio_to_shm'])} ({low}–{high})", over])
-    return table(["sum of the round trips", "/ shm", "/ onnx"], rows)
+        rows.append([way["way"], f"{short(way['ratio_to_shm'])} ({low}–{high})"])
+    return table(["sum of the round trips", "/ shm"], rows)
 
 
 WAYS = {
@@ -232,52 +229,6 @@ def learned(found: Found) -> list[str]:
     text += f" ({found['train']} files), {minutes:.1f} minutes of CPU."
     head = ["what", "policy", "`.text` compared with -Oz (95 % interval)", "by seed"]
     return [*caption(text), *table(head, rows)]
-
-
-def regalloc(found: Found) -> list[str]:
-    """The allocator of examples/regalloc: kernels by policy, then programs."""
-    kernels: dict[str, list[Found]] = {}
-    for row in found["kernels"]["rows"]:
-        kernels.setdefault(row["policy"].partition(",")[0], []).append(row)
-    rows = []
-    for name, seeds in kernels.items():
-        sides = [sorted(seed[side] for seed in seeds) for side in ("train", "test")]
-        ends = [f" ({change(e[0])} to {change(e[-1])})" if len(e) > 1 else "" for e in sides]
-        middles = [change(statistics.median(side)) for side in sides]
-        rows.append([name, *(middle + end for middle, end in zip(middles, ends, strict=True))])
-    lines = table(["", "six training kernels", "seven held out"], rows)
-    head = [
-        "",
-        "questions",
-        "spills",
-        "splits",
-        "`.text` / basic",
-        "instructions / basic",
-        "passed",
-    ]
-    for program, its in found["programs"].items():
-        rows = []
-        for name, each in its.items():
-            rows.append(
-                [name, *(each[count] or "-" for count in ("Questions", "Spills", "Splits"))]
-            )
-            rows[-1] += [change(each[n] / its["basic"][n] - 1) for n in ("text", "instructions")]
-            rows[-1].append("yes" if each["passed"] else "**no**")
-        lines += ["", *table([program, *head[1:]], rows)]
-    return lines
-
-
-def poset_rl(found: Found) -> list[str]:
-    """POSET-RL's policies of examples/phase_ordering."""
-    rows = []
-    for name in found["rows"][0]:
-        cells = [f"`{name}`"]
-        for score in ("instructions", "text", "mca"):
-            ratios = sorted(math.exp(seed[name][score]) for seed in found["rows"])
-            ends = f" ({ratios[0]:.3f}–{ratios[-1]:.3f})" if len(ratios) > 1 else ""
-            cells.append(f"{statistics.geometric_mean(ratios):.3f}{ends}")
-        rows.append(cells)
-    return table(["one compilation", "LLVM instructions", "`.text`", "llvm-mca's cycles"], rows)
 
 
 # ---- Pictures ----
@@ -388,8 +339,6 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "sweep": dated(sweep),
     "tuned": dated(tuned),
     "learned": dated(learned),
-    "regalloc": dated(regalloc),
-    "poset_rl": dated(poset_rl),
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),

@@ -2,9 +2,10 @@
 
 python bench sweep [--quick] [--json FILE]
 
-A C or Python compiler writes every element of one tensor; the model reads one and returns an int64.
-The ways alternate, length by length; each round has new processes. Needs what run.py needs, and `pip
-install 'shmbridge[bench]'`; rows with missing requirements are skipped.
+A C or Python compiler, or a pass of mlir-opt-22, writes every element of one tensor; the model is a
+dense layer and a threshold. The ways alternate, length by length; each round has new processes. Needs
+what run.py needs, and `pip install 'shmbridge[bench]'`, for MLIR also what examples/mlir needs; rows
+with missing requirements are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import sweep_models
 from pairs import HERE, Pair, Place
-from program import SHMBRIDGE, options, report
+from program import ROOT, SHMBRIDGE, options, report
 from run import build, machine
 
 STEP, LONGEST = 500, 50_000  # floats
@@ -35,26 +36,28 @@ class Way:
     """How a question gets to the model."""
 
     name: str
-    url: str  # {name}: a bridge's, {path}: of pipes, {model}: of files, without a suffix
+    url: str  # {name}: a bridge's, {path}: of pipes, {model}: a file for each length, without a suffix
     far: str | None = (
         "host"  # sweep_host.py's argument; None: the model is in the compiler's process
     )
-    near: str = "C"  # the compiler: bench/transport/runner.c, or "Python"
-    paper: float | None = None  # ms that the paper's sweep took in the same way
+    near: str = "C"  # the compiler: bench/transport/runner.c, alone or in "MLIR", or "Python"
 
 
 WAYS = (
     Way("shm", "shm://{name}"),
-    Way("aot", "aot://{model}.so", None, paper=21),
-    Way("onnx", "onnx://{model}.onnx", None, paper=68),
+    Way("aot", "aot://{model}.so", None),
+    Way("onnx", "onnx://{model}.onnx", None),
     Way("tflite", "tflite://{model}.tflite", None),
     Way("python in process", "python://sweep_models:answer", None),
     Way("pipe, flatbuffers", "pipe://{path}?serdes=flatbuffers"),
-    Way("pipe, bitstream", "pipe://{path}?serdes=bitstream", paper=772),
-    Way("pipe, json", "pipe://{path}?serdes=json", paper=3154),
+    Way("pipe, bitstream", "pipe://{path}?serdes=bitstream"),
+    Way("pipe, json", "pipe://{path}?serdes=json"),
     Way("relay to grpc", "shm://{name}", "relay"),
-    Way("grpc in C's process", "grpc://127.0.0.1:0", paper=5948),
-    Way("grpc, Python runner", "grpc://127.0.0.1:0", near="Python", paper=5948),
+    Way("grpc in C's process", "grpc://127.0.0.1:0"),
+    Way("grpc, Python runner", "grpc://127.0.0.1:0", near="Python"),
+    Way("shm, mlir-opt", "shm://{name}", near="MLIR"),
+    Way("onnx, mlir-opt", "onnx://{model}.onnx", None, near="MLIR"),
+    Way("pipe, bitstream, mlir-opt", "pipe://{path}?serdes=bitstream", near="MLIR"),
     Way("shm, Python runner", "shm://{name}", near="Python"),
     Way("pipe, protobuf, Python runner", "pipe://{path}?serdes=protobuf", near="Python"),
 )
@@ -79,38 +82,58 @@ class Sweep:
         return sum(self.medians) / sum(other.medians), min(ratios), max(ratios)
 
 
-def start(way: Way, place: Place, stack: ExitStack) -> Pair:
-    """Its processes. RuntimeError: one of them did not start, and printed the reason."""
+def start(way: Way, place: Place, length: int, stack: ExitStack) -> Pair:
+    """Its processes, after a question. RuntimeError: one of them did not start, and printed the
+    reason."""
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-"))) / "pipe"
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
-    url = way.url.format(name=name, path=path, model=place.build / "look")
-    far = [
-        sys.executable,
-        str(HERE / "sweep_host.py"),
-        str(place.far),
-        url,
-        *[way.far or ""][way.far == "host" :],
-    ]
+    url = way.url.format(name=name, path=path, model=place.build / "%zu")
+    how = [way.far or ""][way.far == "host" :]
+    far = [sys.executable, str(HERE / "sweep_host.py"), str(place.far), url, *how]
     near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
+    if way.near == "MLIR":
+        ours = ["SWEEP_URL={NAME}", f"SWEEP_CORE={place.near}", "mlir-opt-22", "/dev/null"]
+        loads = f"--load-pass-plugin={place.build / 'sweep_mlir.so'}"
+        near = ["env", *ours, loads, "--pass-pipeline=any(sweep)"]
     if not way.far:
         near = [word.replace("{NAME}", url) for word in near]
-    return stack.enter_context(Pair(way.name, far if way.far else None, near))
+    pair = stack.enter_context(Pair(way.name, far if way.far else None, near))
+    pair.block(4 * length, 0)
+    return pair
 
 
-def prepare(directory: Path) -> None:
-    """Writes the models to files; without a file its ways are skipped."""
+def prepare(directory: Path, lengths: Sequence[int]) -> None:
+    """Writes the models to files, and builds the pass; without a file its ways are skipped."""
     build(directory)
-    for write in (sweep_models.write, sweep_models.write_tflite):
-        try:
-            write(directory)
-        except ImportError as error:
-            print(f"left out: {write.__name__}: {error}", file=sys.stderr)
-    library = directory / "look.so"
-    subprocess.run([SHMBRIDGE, "compile", library.with_suffix(".onnx"), "-o", library], check=False)
     # Where C programs look for the packages' libraries.
     os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
     os.environ["SHMBRIDGE_PYTHON"] = str(directory / "embedded-python")
     subprocess.run([SHMBRIDGE, "embed", "-o", os.environ["SHMBRIDGE_PYTHON"]], check=False)
+    for n in lengths:
+        onnx, tflite = directory / f"{n}.onnx", directory / f"{n}.tflite"
+        sweep_models.write_onnx(onnx, n)
+        sweep_models.write_tflite(tflite, n)
+        subprocess.run([SHMBRIDGE, "compile", onnx, "-o", onnx.with_suffix(".so")], check=True)
+    try:
+        build_pass(directory)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"left out: mlir-opt: {error}", file=sys.stderr)
+
+
+def build_pass(directory: Path) -> None:
+    """sweep_mlir.so"""
+    part = directory / "runner.o"
+    shared = ["-O2", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT / 'cdef/include'}"]
+    subprocess.run(
+        ["cc", *shared, "-Dmain=runner", "-c", HERE / "runner.c", "-o", part], check=True
+    )
+    llvm = subprocess.check_output(
+        ["llvm-config-22", "--includedir", "--libdir"], text=True
+    ).split()
+    flags = ["-std=c++17", "-fno-rtti", "-shared", "-isystem", llvm[0], f"-L{llvm[1]}"]
+    files = [HERE / "sweep_mlir.cpp", part, directory / "libshmbridge.a"]
+    to = ["-lMLIR", "-lLLVM-22", "-o", directory / "sweep_mlir.so"]
+    subprocess.run(["c++", *shared, *flags, *files, *to], check=True)
 
 
 def measure(
@@ -123,7 +146,7 @@ def measure(
             pairs = []
             for sweep in list(sweeps):
                 try:
-                    pairs.append(start(sweep.way, place, stack))
+                    pairs.append(start(sweep.way, place, lengths[0], stack))
                 except RuntimeError as error:
                     if i or sweep.way is WAYS[0]:
                         raise
@@ -143,7 +166,7 @@ def figures(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
         ns = [round(value, 1) for value in sweep.medians]
         row = {"way": sweep.way.name, "ns": ns, "sum_us": round(sum(sweep.medians) / 1e3, 1)}
         row |= {"ratio_to_shm": round(ratio, 2), "ratio_range": [round(r, 2) for r in extremes]}
-        results.append(row | {"paper_ms": sweep.way.paper})
+        results.append(row)
     return results
 
 
@@ -160,7 +183,7 @@ def main() -> int:
         return 1
     lengths = [500, 5_000, 50_000] if given.quick else range(given.step, LONGEST + 1, given.step)
     with tempfile.TemporaryDirectory() as directory:
-        prepare(Path(directory))
+        prepare(Path(directory), lengths)
         place = Place(Path(directory), cores[0], cores[1])
         some = (1, SECONDS / 10) if given.quick else (given.rounds, SECONDS)
         sweeps = measure(WAYS, place, lengths, *some)

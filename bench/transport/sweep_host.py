@@ -1,4 +1,4 @@
-"""The host of sweep.py: reads one element and answers an int64. Prints the URL that its compiler
+"""The host of sweep.py. Prints the URL that its compiler
 opens.
 
 sweep_host.py CORE URL         a shmbridge host

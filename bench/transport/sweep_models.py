@@ -1,5 +1,5 @@
-"""The model of sweep.py, as a function and in files: of float32[n] it reads one element, and advises
-an int64."""
+"""The model of sweep.py, as a function and in files: a dense layer of float32[n] and a threshold. It
+advises an int64."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from typing import Any
 import numpy as np
 from program import onnx_models, tflite_graph
 
+# Of the longest; a shorter layer has the first ones.
+WEIGHTS = np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
+
 
 def answer(request: Mapping[str, Any]) -> Any:
-    return int(request["features"][0] < 1)
+    features = request["features"]
+    return int(features @ WEIGHTS[: len(features)] < 1)
 
 
-def write_tflite(directory: Path) -> None:
-    """look.tflite; its advice is a bool."""
-    look = tflite_graph()
-    features, first = (
-        look.tensor("features", "float32", (None,)),
-        look.tensor("first", "float32", (1,)),
+def write_tflite(file: Path, n: int) -> None:
+    """Its advice is a bool."""
+    dense = tflite_graph()
+    features, total = (
+        dense.tensor("features", "float32", (n,)),
+        dense.tensor("sum", "float32", (1, 1)),
     )
-    advice = look.tensor("advice", "bool", (1,))
-    begin, size = look.constant(np.array([0], np.int32)), look.constant(np.array([1], np.int32))
-    look.operator("SLICE", [features, begin, size], [first])
-    look.operator("LESS", [first, look.constant(np.array([1], np.float32))], [advice])
-    look.write(directory / "look.tflite", {"features": features}, {"advice": advice})
+    advice = dense.tensor("advice", "bool", (1, 1))
+    weights, bias = dense.constant(WEIGHTS[None, :n]), dense.constant(np.zeros(1, np.float32))
+    dense.operator("FULLY_CONNECTED", [features, weights, bias], [total])
+    dense.operator("LESS", [total, dense.constant(np.float32([1]))], [advice])
+    dense.write(file, {"features": features}, {"advice": advice})
 
 
-def write(directory: Path) -> None:
-    """look.onnx"""
+def write_onnx(file: Path, n: int) -> None:
     models = onnx_models()
     node, to = models.node, models.T
-    look = [
-        node("Gather", "features zero", "first", axis=0),
-        node("Less", "first limit", "below"),
+    dense = [
+        node("MatMul", "features weights", "sum"),
+        node("Less", "sum limit", "below"),
         node("Cast", "below", "advice", to=to.INT64),
     ]
-    ports = [("features", to.FLOAT, ["n"])], [("advice", to.INT64, [1])]
-    constants = {"zero": [0], "limit": np.float32([1])}
-    models.save(directory / "look.onnx", look, *ports, constants)
+    ports = [("features", to.FLOAT, [n])], [("advice", to.INT64, [1])]
+    constants = {"weights": WEIGHTS[:n, None], "limit": np.float32([1])}
+    models.save(file, dense, *ports, constants)
