@@ -64,6 +64,7 @@ def main() -> None:
     with calling("the process that starts compilers needs getsockopt and recvmsg"):
         orders = socket.socket(fileno=int(sys.argv[-1]))
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, nobody can be waited for
         if os.fork() == 0:
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
             serve(orders)

@@ -324,6 +324,16 @@ def test_one_whose_supervisor_hangs_is_given_up(monkeypatch, in_thread, no_lefto
     os.kill(supervisor_of(no_leftovers), signal.SIGCONT)
 
 
+def test_one_whose_trainer_ignores_children(sh, corpus, monkeypatch):
+    monkeypatch.setattr(supervised, "_supervisor", None)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert sh("exit 3").run(corpus[0]).kind == "exit status"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+        supervised._stop()
+
+
 # ---- The end of the trainer ----
 
 TRAINER = """
