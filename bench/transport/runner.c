@@ -1,8 +1,8 @@
 /* The compiler's side in C: float32[BYTES / 4] in, one scalar out, repeatedly. It writes every
  * byte.
- *     runner NAME WAIT [CORE [any]]      NAME: a bridge's, or a URL, in which %zu becomes the number of
- *                                        floats; WAIT: as in a URL; any: advice of any dtype,
- *                                        otherwise int64 */
+ *     runner NAME WAIT [CORE [any]]      NAME: a bridge's, or a URL, in which %zu becomes the
+ *                                        number of floats; WAIT: as in a URL; any: advice of any
+ *                                        dtype, otherwise int64 */
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
