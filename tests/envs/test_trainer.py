@@ -24,7 +24,7 @@ from shmbridge import (
     connect,
 )
 from shmbridge._episodes import stepping
-from shmbridge.envs import CompilerEnv, CompilerVectorEnv
+from shmbridge.envs import CompilerEnv
 from shmbridge.rl import Agent, drive
 
 BOUND = 20  # seconds, of every wait
@@ -244,11 +244,11 @@ def test_actions_are_numbers_arrays_or_several_fields(name, in_thread):
             drive(tile := Tile(), Agent(runner, choice="raw"), 3)
             return tile.actions[::2]
 
-    with contextlib.closing(CompilerVectorEnv(name, 1, timeout=BOUND)) as env:
+    with contextlib.closing(CompilerEnv(name, timeout=BOUND)) as env:
         tiling = in_thread(compiler)
         env.reset()
-        for rows in ([[0.5, 1.5]], {"tile": np.array([4]), "unroll": np.array([2])}, [7]):
-            env.step(rows)
+        for action in (np.array([0.5, 1.5]), {"tile": 4, "unroll": 2}, 7):
+            env.step(action)  # as a row of a CompilerVectorEnv
         first, second, third = tiling.result()
         assert first.tolist() == [0.5, 1.5] and third == 7
         assert (second["tile"], second["unroll"]) == (4, 2)
