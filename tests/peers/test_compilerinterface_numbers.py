@@ -82,22 +82,24 @@ def test_a_plain_number_is_exact_for_our_runners(pair):
 
 @pytest.fixture
 def replying(tmp_path, in_thread):
-    """replying(value): their host, which answers one question with it; returns the URL."""
+    """replying(value): their host, which answers two questions with it; returns the URL."""
 
-    def start(value):
+    def start(value, serdes="bytes"):
         interface = pytest.importorskip("compilerinterface").PipeCompilerInterface(
-            "bytes", str(tmp_path / "q")
+            serdes, str(tmp_path / "q")
         )
 
         def serve():
             interface.reset_pipes()
             for _ in range(2):
-                interface.evaluate()
+                asked = interface.evaluate()
+                assert serdes == "bytes" or asked == {"x": 1}
                 interface.populate_buffer(value)
             interface.evaluate("exit")
 
         in_thread(serve)
-        return f"pipe://{tmp_path}/q?deadline=20"
+        query = "&serdes=json" if serdes == "json" else ""
+        return f"pipe://{tmp_path}/q?deadline=20{query}"
 
     return start
 
@@ -128,6 +130,24 @@ def test_c_reads_one_number_of_either_width(replying, c_program, value, letter, 
         [program, replying(value) + retries, letter], capture_output=True, text=True, timeout=60
     )
     assert (out.stdout, out.stderr.count("\n")) == (expected, int("not exactly" in expected))
+
+
+@pytest.mark.parametrize("serdes", ["bytes", "json"])
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (12, np.int32, 12),
+        ([12, 23, 34], np.int32, [12, 23, 34]),
+        ([1.5, 2.5, -3.5, 0.0], np.float32, [1.5, 2.5, -3.5, 0.0]),
+        ([ctypes.c_long(2**40), ctypes.c_long(1)], np.int64, [2**40, 1]),
+        ([ctypes.c_double(0.1), ctypes.c_double(-0.2)], np.float64, [0.1, -0.2]),
+    ],
+)
+def test_their_hosts_numbers_and_lists_are_read(replying, value, dtype, expected, serdes):
+    with connect(replying(value, serdes)) as runner:
+        for _ in range(2):
+            found = np.asarray(runner.evaluate({"x": 1}, dtype=dtype))
+            assert found.tolist() == expected and found.dtype.kind == np.dtype(dtype).kind
 
 
 def test_their_host_tells_no_dtype_and_so_one_must_be_asked_for(replying):

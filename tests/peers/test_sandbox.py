@@ -75,15 +75,6 @@ print(said.decode(), report.unstarted, report.stderr)
 ALL_OTHERS = "all others"
 
 
-def cases():
-    """Each command without each call that it needs and those before do not, and without all that it
-    does not need."""
-    known = set()
-    for command, needs in NEEDS.items():
-        yield from ((command, call) for call in [*sorted(needs - known), ALL_OTHERS])
-        known |= needs
-
-
 @pytest.fixture
 def without(tmp_path):
     """Runs words in the test's folder without these system calls."""
@@ -139,7 +130,10 @@ def refused_at(command, call, without, calls, error, tmp_path):
         without([], *SHMBRIDGE, *stop)
 
 
-@pytest.mark.parametrize(("command", "call"), [*cases()])
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [(command, call) for command in NEEDS for call in [*sorted(NEEDS[command]), ALL_OTHERS]],
+)
 def test_a_command_names_the_call_that_it_needs_and_does_without_others(
     command, call, without, tmp_path, long
 ):
