@@ -1,13 +1,32 @@
 """`shmbridge run` of unmodified compilers in whole builds."""
 
 import os
+import signal
 import subprocess
 from collections import Counter
 
 import pytest
+from support.processes import alive, stat_of, until, words_of
 from support.stock import ADVICE, ALL, SHMBRIDGE, SOURCES, environment, needs, run_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_the_policy_hangs_ends_the_compiler_and_the_run(number, transport, tmp_path):
+    needs("clang-22")
+    hangs = run_words("priority", "hangs", "--deadline", "0", *transport)
+    link = ["clang-22", "-O2", SOURCES / "numbers.c", SOURCES / "main.c", "-o", tmp_path / "out"]
+    running = subprocess.Popen([*hangs, *link], env=environment(tmp_path), start_new_session=True)
+
+    def processes():
+        every = filter(str.isdigit, os.listdir("/proc"))
+        return [p for p in every if alive(p) and stat_of(p)[3:4] == [str(running.pid)]]
+
+    until(lambda: any("-cc1" in words_of(pid) for pid in processes()))
+    os.killpg(running.pid, number)
+    assert running.wait(20) == -number
+    until(lambda: not processes())
 
 
 MAKEFILE = """
