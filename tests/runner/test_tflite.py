@@ -53,12 +53,18 @@ def expected(file, **features):
     return run.get_signature_runner()(**features)
 
 
-def test_python_gets_what_the_interpreter_gives(mlp):
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin"])
+def test_python_gets_what_the_interpreter_gives(mlp, kernels):
     x = np.random.default_rng(1).normal(size=(1, 300)).astype(np.float32)
-    with shmbridge.connect(url(mlp)) as runner:
+    with shmbridge.connect(url(mlp, kernels=kernels)) as runner:
         advice = runner.evaluate({"features": x})
         assert advice.dtype == np.float32 and advice.shape == (1, 2)
-        assert np.array_equal(advice, expected(mlp, features=x)["score"])
+        wanted = expected(mlp, features=x)["score"]
+        assert (
+            np.array_equal(advice, wanted)
+            if kernels == "xnnpack"
+            else np.allclose(advice, wanted, rtol=1e-4)
+        )
 
 
 def test_features_have_the_names_of_the_signature_and_else_of_the_tensors(any_size, folder):
@@ -152,9 +158,9 @@ def test_a_failing_model_says_what_litert_says_and_goes_on(folder):
         assert runner.evaluate({"x": X[0], "i": np.array([2], np.int32)}) == [7]
 
 
-def test_a_deadline_is_noticed_when_the_model_ends(folder):
+def test_a_deadline_ends_the_model_between_two_operators(folder):
     deep = models.mlp(folder / "deep.tflite", (300,) * 20)
-    with shmbridge.connect(url(deep)) as runner:
+    with shmbridge.connect(url(deep, kernels="builtin")) as runner:
         runner.set_deadline(1e-9)
         with pytest.raises(DeadlineError, match="no advice within the deadline"):
             runner.evaluate({"features": np.ones(300, np.float32)})
@@ -167,6 +173,7 @@ def test_a_deadline_is_noticed_when_the_model_ends(folder):
     [
         ({"threads": 0}, "threads=0: expected a number from 1 to 9999"),
         ({"threads": "two"}, "threads=two: expected a number"),
+        ({"kernels": "fast"}, "kernels=fast: expected xnnpack or builtin"),
         ({"signature": "train"}, 'has no signature "train": expected one of serving_default'),
         (
             {"library": "/nowhere.so"},
@@ -174,7 +181,7 @@ def test_a_deadline_is_noticed_when_the_model_ends(folder):
         ),
         (
             {"speed": 9},
-            'unknown option "speed" in the URL: expected threads, signature, library, '
+            'unknown option "speed" in the URL: expected threads, kernels, signature, library, '
             "agent.NAME, connect",
         ),
     ],
@@ -203,6 +210,16 @@ def test_threads_with_a_runner_each_share_a_file(mlp, in_thread):
     together = [in_thread(ask, mine) for mine in questions]
     alone = [ask(mine, 1) for mine in questions]
     assert np.array_equal([call.result() for call in together], alone)
+
+
+def test_nothing_is_printed_with_builtin_kernels(any_size, python):
+    process = python(
+        "import sys, numpy, shmbridge\nwith shmbridge.connect(sys.argv[1]) as r: "
+        "print(r.evaluate({'x': numpy.ones(3, 'f')})['best'])",
+        url(any_size, kernels="builtin"),
+        stderr=subprocess.STDOUT,
+    )
+    assert process.end() == (0, "0")
 
 
 def test_the_environment_names_the_library_where_the_url_does_not(any_size, c_runner):

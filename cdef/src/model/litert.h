@@ -57,6 +57,7 @@ enum { CPU = 1, INTEGER = 2, ACCELERATORS = 24, SEVERITY = 25, SILENT = 4, NO_MO
     F(int, AddOpaqueOptions, (handle, handle))                                                     \
     F(int, CreateCompiledModel, (handle, handle, handle, handle *))                                \
     F(void, DestroyCompiledModel, (handle))                                                        \
+    F(int, SetCompiledModelCancellationFunction, (handle, void *, bool (*)(void *)))               \
     F(int, CompiledModelResizeInputTensor, (handle, size_t, size_t, const int *, size_t))          \
     F(int, GetCompiledModelOutputTensorLayouts,                                                    \
       (handle, size_t, size_t, struct layout_of *, bool))                                          \

@@ -3,6 +3,7 @@
  * nothing is copied on the way. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct loaded {
     struct layout_of *layouts; /* of the outputs */
     void **advice;             /* the outputs' memory */
     bool bound;                /* is all of it for the last request? */
+    _Atomic bool stop;
 };
 
 /* By LiteRT's number of an element type. */
@@ -217,7 +219,14 @@ static void close_model(struct model *m) {
     m->state = NULL;
 }
 
-static shmb_status compile(struct model *m, const char *threads, struct error *e) {
+/* LiteRT asks between two operators; all that XNNPACK computes are one. */
+static bool must_stop(void *state) {
+    const struct loaded *s = state;
+    return s->stop;
+}
+
+static shmb_status compile(struct model *m, const char *kernels, const char *threads,
+                           struct error *e) {
     struct loaded *s = m->state;
     /* CPU alone: nothing is looked for in the library path; errors are asked for, not printed.
      * XNNPACK's one line at its start is logged by TensorFlow Lite's own logger, which no option
@@ -225,7 +234,7 @@ static shmb_status compile(struct model *m, const char *threads, struct error *e
     const struct environment_option silent[] = {{ACCELERATORS, {INTEGER, CPU}},
                                                 {SEVERITY, {INTEGER, SILENT}}};
     char cpu[64];
-    snprintf(cpu, sizeof cpu, "kernel_mode = \"xnnpack\"\nnum_threads = %d\n", atoi(threads));
+    snprintf(cpu, sizeof cpu, "kernel_mode = \"%s\"\nnum_threads = %d\n", kernels, atoi(threads));
     int status = s->api.CreateEnvironment(2, silent, &s->environment);
     if (status) return failed(m, "does not start", status, SHMB_INVALID, e);
     status = s->api.CreateModelFromBuffer(s->environment, s->file, s->file_bytes, &s->model);
@@ -240,22 +249,28 @@ static shmb_status compile(struct model *m, const char *threads, struct error *e
         !tflite_set_options(s, "runtime_options_string", "error_reporter_mode = 2\n"))
         return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
     status = s->api.CreateCompiledModel(s->environment, s->model, s->options, &s->compiled);
-    return status ? failed(m, "cannot run it", status, SHMB_INVALID, e) : SHMB_OK;
+    if (status) return failed(m, "cannot run it", status, SHMB_INVALID, e);
+    status = s->api.SetCompiledModelCancellationFunction(s->compiled, s, must_stop);
+    return status ? failed(m, "does not support cancellation", status, SHMB_INVALID, e) : SHMB_OK;
 }
 
 static shmb_status open_model(struct model *m, struct url *url, struct error *e) {
-    const char *threads = shmb_url_take(url, "threads"), *key = shmb_url_take(url, "signature"),
-               *file = shmb_url_take(url, "library");
+    const char *threads = shmb_url_take(url, "threads"), *kernels = shmb_url_take(url, "kernels"),
+               *key = shmb_url_take(url, "signature"), *file = shmb_url_take(url, "library");
     if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1 ||
                     strlen(threads) > 4))
         return shmb_fail(e, SHMB_INVALID, "threads=%.60s: expected a number from 1 to 9999",
                          threads);
+    if (kernels && strcmp(kernels, "xnnpack") != 0 && strcmp(kernels, "builtin") != 0)
+        return shmb_fail(e, SHMB_INVALID, "kernels=%.60s: expected xnnpack or builtin", kernels);
     if (!threads) threads = "1";
+    if (!kernels) kernels = "xnnpack";
     struct loaded *s = m->state = calloc(1, sizeof *s);
     handle signature = NULL;
     if (!s) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
     if (tflite_load(s, file, e) == SHMB_OK && map_file(s, m->file, e) == SHMB_OK &&
-        compile(m, threads, e) == SHMB_OK && find_signature(m, key, &signature, e) == SHMB_OK &&
+        compile(m, kernels, threads, e) == SHMB_OK &&
+        find_signature(m, key, &signature, e) == SHMB_OK &&
         declare_all(m, signature, e) == SHMB_OK) {
         bool any_open = false;
         for (uint32_t i = 0; i < m->input_count; i++) any_open |= find_open(m, i);
@@ -332,7 +347,6 @@ static shmb_status bind_outputs(struct model *m, struct error *e) {
     return status ? failed(m, "does not take these sizes", status, SHMB_MODEL, e) : SHMB_OK;
 }
 
-/* Without interrupt: LiteRT looks between two operators, and XNNPACK's are one to it. */
 static shmb_status tflite_run(struct model *m, bool changed, struct error *e) {
     struct loaded *s = m->state;
     int status = 0;
@@ -345,10 +359,20 @@ static shmb_status tflite_run(struct model *m, bool changed, struct error *e) {
     }
     status = s->api.RunCompiledModel(s->compiled, s->signature, m->input_count, s->buffers,
                                      m->output_count, s->buffers + m->input_count);
-    return status ? failed(m, "fails", status, SHMB_MODEL, e) : SHMB_OK;
+    bool stopped = atomic_exchange(&s->stop, false);
+    if (!status) return SHMB_OK;
+    if (stopped) return shmb_fail(e, SHMB_INTERRUPTED, "interrupted while the model computed");
+    return failed(m, "fails", status, SHMB_MODEL, e);
 }
 
-const struct backend shmb_tflite_backend = {.known = "threads, signature, library, agent.NAME, ",
-                                            .open = open_model,
-                                            .run = tflite_run,
-                                            .close = close_model};
+static void interrupt(struct model *m) {
+    struct loaded *s = m->state;
+    s->stop = true;
+}
+
+const struct backend shmb_tflite_backend = {
+    .known = "threads, kernels, signature, library, agent.NAME, ",
+    .open = open_model,
+    .run = tflite_run,
+    .interrupt = interrupt,
+    .close = close_model};
