@@ -1,7 +1,6 @@
 """tflite://: LiteRT in the compiler's process gives what the wheel's own Interpreter gives, from C,
 C++ and Python."""
 
-import contextlib
 import os
 import subprocess
 
@@ -98,9 +97,13 @@ def test_a_size_that_the_model_leaves_open_may_change(any_size):
 
 def test_sizes_that_litert_refuses_are_refused_each_time(any_size):
     with shmbridge.connect(url(any_size)) as runner:
-        for n in [4, 0, 0, 0]:
-            with contextlib.nullcontext() if n else pytest.raises(ModelError):
-                runner.evaluate({"x": np.zeros((1, n), np.float32)})
+        runner.evaluate({"x": X})
+        said = set()
+        for _ in range(3):
+            with pytest.raises(ModelError) as error:
+                runner.evaluate({"x": np.zeros((1, 0), np.float32)})
+            said.add(str(error.value))
+        assert len(said) == 1
         assert np.array_equal(runner.evaluate({"x": X})["y"], 2 - X)
 
 
