@@ -1,4 +1,4 @@
-"""Measures everything in docs/results.md and docs/performance.md again: python bench results
+"""Measures most of what is in docs/results.md and docs/performance.md again: python bench results
 [--only NAME,...] [--list]
 
 Each figure is a program of the other folders, which writes docs/results/NAME.json; `python
