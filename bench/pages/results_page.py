@@ -187,9 +187,9 @@ def tuned(found: Found) -> list[str]:
     head += ["compilations", "CPU min"]
     said = (f"{what} {change(statistics.mean(each))} ({len(each)})" for what, each in means.items())
     right = all(its["search"]["tested"] and its["search"]["identical"] for its in once.values())
-    tested = "All pass their tests, and have" if right else "**Not all** pass their tests, or have"
+    tested = "Every tuned program passes its tests, and compiling it twice gives the same bytes."
     return [
-        *caption(f"Mean: {', '.join(said)}. {tested} the same bytes twice."),
+        *caption(f"Mean: {', '.join(said)}. {'**Untrue:** ' * (not right)}{tested}"),
         *table(head, rows),
         *_executed(once),
     ]

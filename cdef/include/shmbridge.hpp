@@ -242,8 +242,8 @@ void set(shmb_runner *r, const char *name, const T &x) {
 } // namespace detail
 
 /**
- * A name and a value of any type listed above. Use it only in the braces of Runner::populate,
- * because it refers to its arguments.
+ * A name and a value: a number, a text, an array, or a range of these. Use it only in the braces
+ * of Runner::populate, because it refers to its arguments.
  */
 class Feature {
 public:
