@@ -49,7 +49,7 @@ import numpy as np
 from llvm_inliner import EXAMPLES, INLINER, build_plugin, text_bytes
 from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
 from run import machine
-from sources import fetch_lua, fetch_sqlite, fetch_zstd
+from sources import fetch_lua, fetch_zstd
 
 from shmbridge.logs import TrainingLog
 
@@ -155,7 +155,7 @@ def phases(folder: Path) -> dict[str, Case]:
     )
     lua = fetch_lua(folder)
     programs = {"lstrlib.c": lua.with_name("lstrlib.c"), "Lua": lua}
-    programs |= {"zstd": fetch_zstd(folder), "SQLite": fetch_sqlite(folder)}
+    programs["zstd"] = fetch_zstd(folder)
     for name, source in programs.items():
         its = [bitcode(source, folder / f"{name}.ll")]
         function = f"{network}:answer"

@@ -227,6 +227,7 @@ static int run_in_python(const char *folder, char **words) {
     fcntl(begun[0], F_SETFD, FD_CLOEXEC);
     unsetenv("PYTHONINSPECT"); /* at its end it would read from the terminal */
     int status = shmb_child_run(all, environ, NULL, false);
+    close(begun[1]);
     if (status < 0) give_up();
     if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) return shmb_end_as(status);
     return do_without("Python cannot start: expected $PYTHONHOME, $PYTHONPATH and their like "

@@ -66,6 +66,7 @@ class SupervisedProcess:
         with calling("socketpair"):
             self._control, its_control = Pipe()
         self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
+        self._sending = threading.Lock()  # nor one that a thread writes to
         self._report: Report | None = None
         self._pid, self._tag = os.getpid(), new_tag()  # a forked child has no part in it
         self.folder = folder or new_folder()
@@ -147,7 +148,7 @@ class SupervisedProcess:
         self._limit = self._limit or limit
         if self._pid == os.getpid():
             self._until = min(self._until, time.monotonic() + STOP)
-            with contextlib.suppress(OSError):  # it has ended
+            with self._sending, contextlib.suppress(OSError):  # it has ended
                 self._control.send(None)
 
     def close(self) -> None:
@@ -162,7 +163,8 @@ class SupervisedProcess:
             with contextlib.suppress(EOFError, OSError):
                 while self._control.poll(STOP):
                     self._control.recv()
-            self._control.close()
+            with self._sending:
+                self._control.close()
             shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
 
     def __enter__(self) -> Self:

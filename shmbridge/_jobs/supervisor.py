@@ -145,8 +145,11 @@ class Job:
             stack.callback(os.close, life)
             self._watch(compiler.pid, life, errors, started)
         finally:
-            with contextlib.suppress(OSError):  # a sandbox: it ends with this thread
+            try:
                 os.kill(compiler.pid, signal.SIGKILL)
+            except OSError:  # a sandbox refuses it: one that still runs ends with this thread
+                if not os.waitid(os.P_PID, compiler.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    raise
             _, status, usage = os.wait4(compiler.pid, 0)
             compiler.returncode = os.waitstatus_to_exitcode(status)
             kill_tagged(self.order["tag"])

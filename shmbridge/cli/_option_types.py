@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from shmbridge._urls.options import HostOptions
+from shmbridge.errors import InvalidError
 
 Command = Callable[..., Any]
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -87,7 +88,10 @@ def host_options(*names: str) -> Callable[[Command], Command]:
 
 def given(texts: Mapping[str, str | None]) -> dict[str, Any]:
     """The values of those that are given; pipes and some other hosts lack others. Errors:
-    InvalidError."""
+    click.BadParameter."""
     said: dict[str, Any] = {name: text for name, text in texts.items() if text is not None}
-    options = HostOptions(**said)
+    try:
+        options = HostOptions(**said)
+    except InvalidError as error:
+        raise click.BadParameter(str(error)) from error
     return {name: getattr(options, name) for name in said}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 from shmbridge.errors import undone_by
@@ -11,9 +12,9 @@ from shmbridge.errors import undone_by
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Replaces a file atomically."""
     path = Path(path).absolute()
-    beside = path.with_name(f".{path.name}.new")  # what a kill leaves of it, the next one replaces
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # others may write it, too
     with undone_by(lambda: beside.unlink(missing_ok=True)):
-        with beside.open("wb") as file:
+        with beside.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

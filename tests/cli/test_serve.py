@@ -105,6 +105,8 @@ def test_serve_takes_sizes_with_letters(serve, name):
     (["n", "--python", "models:total", "--onnx", "models.py"], "expected one model"),
     (["n", "--onnx", "nowhere.onnx"], "does not exist"),
     (["n", "--python", "models:total", "--max-batch", "0"], "not in the range"),
+    (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
+    (["n", "--python", "models:total", "--until-idle", "-1"], "expected seconds"),
 ])  # fmt: skip
 def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     assert message in " ".join(refused(2, "serve", *arguments, cwd=where).split())
@@ -117,9 +119,7 @@ def test_serve_refuses_what_makes_no_sense(where, arguments, message):
     (["n", "--python", "models:total", "--record", "nowhere/log"], "No such file or directory"),
     (["n", "--onnx", "models.py"], "models.py: Load model from"),
     (["n", "--python", "models:total", "--request-bytes", "900G"], "/dev/shm"),
-    (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
     (["n", "--python", "models:total", "--channels", "300"], "has 300 channels"),
-    (["n", "--python", "models:total", "--until-idle", "-1"], "expected seconds"),
 ])  # fmt: skip
 def test_serve_says_in_one_line_why_it_cannot(where, arguments, message):
     if "--onnx" in arguments:

@@ -57,13 +57,16 @@ def test_it_continues_with_the_rows_of_an_earlier_run(log):
     assert float(found[-1]["seconds"]) >= float(found[1]["seconds"])
 
 
-def test_a_file_that_cannot_be_written_leaves_the_one_before(log):
+def test_a_file_that_cannot_be_written_leaves_the_one_before(log, monkeypatch):
+    def full(_):
+        raise OSError
+
     with Progress(log) as progress:
         progress.log(loss=1)
-        log.with_name(".log.csv.new").mkdir()
+        monkeypatch.setattr("os.fsync", full)
         with pytest.raises(OSError):
             progress.log(loss=2)
-    assert [row["loss"] for row in rows(log)] == ["1"]
+    assert [row["loss"] for row in rows(log)] == ["1"] and os.listdir(log.parent) == [log.name]
 
 
 SHOWN = """

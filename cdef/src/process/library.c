@@ -48,6 +48,11 @@ static void *try_named(const char *file, struct looked *at) {
     return try(path, at);
 }
 
+/* 1.10 before 1.9. */
+static int later_first(const void *a, const void *b) {
+    return -strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
 static void *try_pattern(const char *pattern, struct looked *at) {
     void *library = NULL;
     glob_t found;
@@ -55,7 +60,8 @@ static void *try_pattern(const char *pattern, struct looked *at) {
         note(at, pattern, "no such file");
         return NULL;
     }
-    for (size_t i = found.gl_pathc; i && !library; i--) library = try(found.gl_pathv[i - 1], at);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, later_first);
+    for (size_t i = 0; i < found.gl_pathc && !library; i++) library = try(found.gl_pathv[i], at);
     globfree(&found);
     return library;
 }

@@ -284,9 +284,11 @@ static void recovery_abandon(shmb_runner *r) {
         inner->kind->abandon(inner);
         shmb_discard(inner);
     } else if (shmb_clock_ns() >= r->until) {
-        struct error why; /* so that the next evaluate does not spend its time, too */
+        /* so that the next evaluate does not spend its time, too */
+        struct error why, is = r->error;
         shmb_fail(&why, SHMB_NO_HOST, "no host was back within the deadline");
         stay_away(r, s, &why);
+        r->error = is;
     }
 }
 
