@@ -4,7 +4,7 @@
 
 inline      clang-22 -Oz compiles zstd with the plug-in of examples/llvm/inliner
 allocation  clang-22 -O2 compiles Lua, in one file, with that of examples/regalloc
-phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on zstd, Lua and SQLite
+phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on lstrlib.c, Lua and zstd
 jobs        as allocation, each file of Lua by itself, with 1, 2, 4 and 8 compilers at once
 
 plain     no plug-in
