@@ -340,19 +340,6 @@ static inline bool bridge_clean(const char *name) {
     return unlink(path) == 0;
 }
 
-/* Gives a new bridge a name, in place of a dead host's bridge if it has that name. */
-static inline void bridge_take_over(struct bridge *b, const char *name) {
-    char path[NAME_ROOM], from[NAME_ROOM];
-    shmb_segment_path(name, NULL, path);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    CHECK(fd < 0 || shmb_peer_look(fd, HOST_BYTE) == PEER_DEAD);
-    if (fd >= 0) close(fd);
-    bridge_clean(name);
-    shmb_segment_path(b->name, NULL, from);
-    CHECK(rename(from, path) == 0);
-    snprintf(b->name, sizeof b->name, "%s", name);
-}
-
 /* Forks a host that serves until it is killed, and waits until it stands; its bridge's name goes to
  * name[64]. */
 static inline pid_t host_process(const char *prefix, char *name, void (*serve)(struct bridge *)) {
