@@ -418,8 +418,7 @@ void *shmb_bind(shmb_runner *r, const char *name, shmb_dtype dtype, int32_t rank
  * Sends the request and waits for the advice until the deadline. If the host dies, the wait ends
  * within 250 ms, if it gets a CPU. A model in this process can stop only between two of its
  * operators, if at all; TIMEOUT and INTERRUPTED are returned then. The next request always starts
- * empty (bound features stay). The runner's first failure is also reported as a line on stderr or
- * to shmb_options.log.
+ * empty (bound features stay). The first failure is also a line on stderr or in shmb_options.log.
  * Errors: the first error of filling, and HOST_GONE, CLOSED, TIMEOUT, INTERRUPTED, TOO_LARGE,
  * MISMATCH, MODEL, DROPPED, CORRUPT, FORKED.
  */
