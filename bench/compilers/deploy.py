@@ -344,7 +344,7 @@ def figures(ways: list[Way]) -> dict[str, Any]:
         )
     pairs = [
         {"pair": [one.name, other.name], "identical": one.decisions == other.decisions}
-        for one, other in combinations(asked, 2)
+        for one, other in combinations(asked if aot.decisions else [], 2)
     ]
     for pair in pairs:
         if not pair["identical"]:

@@ -112,11 +112,11 @@ def training(found: Found) -> list[str]:
     for each in found["rows"]:
         one = next(way["seconds"] for way in each["ways"] if way["way"] == "shm")
         for way in each["ways"]:
-            ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else "1"
+            ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else f"{span(one)} s"
             rows.append([each["workers"], f"`{way['way']}`", ratio])
     same = all(each["same"] for each in found["rows"])
-    equal = "bit-identical weights" if same else "DIFFERENT weights"
-    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. By URL {equal}."
+    equal = "the same last weights" if same else "DIFFERENT weights"
+    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. All URLs learned {equal}."
     head = ["workers", "transport", "time / shm"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
