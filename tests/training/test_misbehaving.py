@@ -177,7 +177,7 @@ def test_one_whose_grandchildren_are_daemons(py, corpus, no_leftovers):
 
 def test_one_that_forks_without_end(py, corpus):
     task = py(
-        "while len(os.listdir('/proc')) < 2000 and os.fork() >= 0: time.sleep(0.05)", seconds=LIMIT
+        "while len(os.listdir('/proc')) < 400 and os.fork() >= 0: time.sleep(0.05)", seconds=LIMIT
     )
     assert task.run(corpus[0]).kind in ("time limit", "memory limit", "ok")
 
