@@ -1,4 +1,3 @@
-
 #include "fastpath.h"
 
 /* What a Batch is below. */
