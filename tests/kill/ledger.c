@@ -156,6 +156,19 @@ static void receive(struct bridge *b, int64_t key) {
     else reply_i64(b->host, key, stays, i + 1);
 }
 
+/* Gives a new bridge a name, in place of a dead host's bridge if it has that name. */
+static void take_over(struct bridge *b, const char *new_name) {
+    char path[NAME_ROOM], from[NAME_ROOM];
+    shmb_segment_path(new_name, NULL, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd < 0 || shmb_peer_look(fd, HOST_BYTE) == PEER_DEAD);
+    if (fd >= 0) close(fd);
+    bridge_clean(new_name);
+    shmb_segment_path(b->name, NULL, from);
+    CHECK(rename(from, path) == 0);
+    snprintf(b->name, sizeof b->name, "%s", new_name);
+}
+
 /* Returns the host's process once it serves; 0: it died before. */
 static pid_t host(long step) {
     int ends[2];
@@ -168,7 +181,7 @@ static pid_t host(long step) {
         shmb_plan plan = small_plan;
         plan.slots = 4;
         bridge_open(&b, "ledger", plan, (shmb_wait)(rand_r(&seed) % 4));
-        bridge_take_over(&b, name);
+        take_over(&b, name);
         CHECK(write(ends[1], &byte, 1) == 1 && close(ends[0]) == 0 && close(ends[1]) == 0);
         while (!lane->stop) {
             int64_t key = shmb_host_receive(b.host, 5000000);
