@@ -146,7 +146,7 @@ class Job:
             self._watch(compiler.pid, life, errors, started)
         finally:
             try:
-                os.kill(compiler.pid, signal.SIGKILL)
+                os.killpg(compiler.pid, signal.SIGKILL)  # at once, also one that forks
             except OSError:  # a sandbox refuses it: one that still runs ends with this thread
                 if not os.waitid(os.P_PID, compiler.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                     raise
@@ -276,13 +276,16 @@ def by_tag() -> dict[int, list[int]]:
 
 def kill_tagged(tag: int) -> None:
     """Ends the processes of a job; those whose parents have ended are this process's children."""
-    until = time.monotonic() + GIVE_UP
-    while (pids := by_tag()[tag]) and time.monotonic() < until:
-        for pid in pids:
+    seen, until = set[int](), time.monotonic() + GIVE_UP
+    while (pids := set(by_tag()[tag])) and time.monotonic() < until:
+        new = pids - seen  # all stop before one is killed, since they can fork faster than we kill
+        for pid in new or pids:
             with contextlib.suppress(OSError):  # it has ended, or is not our child
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGSTOP if new else signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.002)
+        seen |= new
+        until = time.monotonic() + GIVE_UP if new else until
+        time.sleep(0 if new else 0.002)
 
 
 def poll(*descriptors: int, timeout: float | None = None) -> set[int]:

@@ -175,11 +175,15 @@ def test_one_whose_grandchildren_are_daemons(py, corpus, no_leftovers):
     assert not [pid for pid in marked(no_leftovers) if "compiler-" in words_of(pid)]
 
 
-def test_one_that_forks_without_end(py, corpus):
-    task = py(
-        "while len(os.listdir('/proc')) < 400 and os.fork() >= 0: time.sleep(0.05)", seconds=LIMIT
-    )
-    assert task.run(corpus[0]).kind in ("time limit", "memory limit", "ok")
+@pytest.mark.parametrize(("most", "session"), [(2000, "its own"), (400, "another")])
+def test_one_that_forks_without_end(py, corpus, most, session):
+    code = f"""
+        while len(os.listdir("/proc")) < {most}:
+            if os.fork() == 0 and {session == "another"}:
+                os.setsid()
+            time.sleep(0.05)
+    """
+    assert py(code, seconds=LIMIT).run(corpus[0]).kind in ("time limit", "memory limit", "ok")
 
 
 def test_one_that_cannot_be_started(corpus, tmp_path):
