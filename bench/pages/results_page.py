@@ -74,9 +74,10 @@ def urls(found: Found) -> list[str]:
         ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
         for name in ("questions", "different_objects")
     )
-    rounds = f"{found['rounds']} round{'s' * (found['rounds'] > 1)}. "
-    text = f"Questions: {counts}. Distinct objects of the URLs: {objects}. {rounds}"
-    return [*caption(text + conditions(found)), *table(["", *head], rows)]
+    made = "one object" if objects == "1" else f"{objects} different objects"
+    rounds = "one round" if found["rounds"] == 1 else f"each of {found['rounds']} rounds"
+    text = f"In {rounds} every URL asked {counts} questions, and all together made {made}."
+    return [*caption(f"{text} {conditions(found)}"), *table(["", *head], rows)]
 
 
 def integration(found: Found) -> list[str]:
@@ -98,7 +99,7 @@ def integration(found: Found) -> list[str]:
         more = f"{(each['memory'] - plain['memory']) / 1e6:+.1f} MB"
         loads.append([f"`{each['way']}`", kilobytes(each["bytes"]), each["threads"], more])
     return [
-        *caption(f"The library itself: {kilobytes(found['library'])}. {conditions(found)}"),
+        *caption(f"The library alone has {kilobytes(found['library'])}. {conditions(found)}"),
         *table(head, rows),
         "",
         *table(["lines to ask one policy", "in the compiler", "at the model"], hand),
@@ -116,7 +117,8 @@ def training(found: Found) -> list[str]:
             rows.append([each["workers"], f"`{way['way']}`", ratio])
     same = all(each["same"] for each in found["rows"])
     equal = "the same last weights" if same else "DIFFERENT weights"
-    text = f"{found['rounds']} rounds of {found['rows'][0]['episodes']} episodes. All URLs learned {equal}."
+    episodes = found["rows"][0]["episodes"]
+    text = f"In {found['rounds']} rounds of {episodes} episodes, all URLs learned {equal}."
     head = ["workers", "transport", "time / shm"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
@@ -157,8 +159,8 @@ def compilation(found: Found) -> list[str]:
             its = figures.get(way)
             added = its and f"{short(its['over aot'][1])}; {its['wall / aot'][1]:.2f}"
             row.append(added or "-")
-    counts = ", ".join(str(each["alternations"]) for each in situations)
-    text = f"Medians of {counts} alternations. {conditions(found)}"
+    counts = ", ".join({str(each["alternations"]): 1 for each in situations})
+    text = f"The figures are medians of {counts} alternations. {conditions(found)}"
     return [*caption(text), *table(head, [row for row in rows if set(row[1:]) != {"-"}])]
 
 
@@ -168,46 +170,37 @@ def tuned(found: Found) -> list[str]:
     rows, means = [], dict[str, list[float]]()
     for name, its in once.items():
         search = its["search"]
-        ways = [search, its.get("random"), thrice.get(name, {}).get("search"), its["old"]]
+        ways = [search, its.get("random"), thrice.get(name, {}).get("search")]
         gains = [way["after"] / search["before"] - 1 if way else None for way in ways]
         linked = its.get("linked") and its["linked"]["after"] / its["linked"]["before"] - 1
-        means.setdefault("held out" if its["held_out"] else "not held out", []).append(gains[0])
+        means.setdefault("held out" if its["held_out"] else "programs", []).append(gains[0])
         if gains[2] is not None:
-            means.setdefault("with three times as many compilations", []).append(gains[2])
+            means.setdefault("of them with three times as many compilations", []).append(gains[2])
         cut = "\\*" if its["budget"] < its["functions"] // 2 else ""
         rows.append(
-            [name + cut, its["functions"], f"{search['before']:.0f}"]
-            + [
-                "-" if gain is None else change(gain)
-                for gain in (gains[0], linked, gains[1], gains[3])
-            ]
-            + [f"{search['compilations']:.0f}", f"{search['cpu'] / 60:.1f}"]
+            [name + cut, f"{search['before']:.0f}"]
+            + ["-" if gain is None else change(gain) for gain in (gains[0], linked, gains[1])]
         )
-    head = ["program", "functions", "bytes with `-Oz`", "`tune`", "linked", "random", "0.2.0"]
-    head += ["compilations", "CPU min"]
-    said = (f"{what} {change(statistics.mean(each))} ({len(each)})" for what, each in means.items())
+    head = ["program", "bytes with `-Oz`", "`tune`", "linked", "random"]
+    said = (
+        f"{change(statistics.mean(values))} for {len(values)} {what}"
+        for what, values in means.items()
+    )
     right = all(its["search"]["tested"] and its["search"]["identical"] for its in once.values())
     tested = "Every tuned program passes its tests, and compiling it twice gives the same bytes."
-    return [
-        *caption(f"Mean: {', '.join(said)}. {'**Untrue:** ' * (not right)}{tested}"),
-        *table(head, rows),
-        *_executed(once),
-    ]
+    text = f"The means are {', '.join(said)}. {'**Untrue:** ' * (not right)}{tested}"
+    return [*caption(f"{text}{_executed(once)} {conditions(found)}"), *table(head, rows)]
 
 
-def _executed(programs: Found) -> list[str]:
-    """What tuning by executed instructions gained, with the range of five runs."""
-    rows = []
+def _executed(programs: Found) -> str:
+    """What tuning by executed instructions gained, in the median of five runs."""
+    text = ""
     for name, its in programs.items():
         if found := its.get("run"):
-            plain, tuned = (
-                [f"{value / 1e6:.3f}" for value in found[w]] for w in ("plain", "tuned")
-            )
-            gain = statistics.median(found["tuned"]) / statistics.median(found["plain"]) - 1
-            spans = [f"{min(each)} to {max(each)}" for each in (plain, tuned)]
-            rows.append([name, *spans, change(gain), f"{found['compilations']:.0f}"])
-    head = ["program", "million instructions", "tuned", "change", "compilations"]
-    return ["", *table(head, rows)] if rows else []
+            plain, tuned = (statistics.median(found[which]) for which in ("plain", "tuned"))
+            text += f" Tuned by executed instructions, {name} went from {plain / 1e6:.3f} to"
+            text += f" {tuned / 1e6:.3f} million ({change(tuned / plain - 1)})."
+    return text
 
 
 def learned(found: Found) -> list[str]:
@@ -225,10 +218,13 @@ def learned(found: Found) -> list[str]:
         changes = ", ".join(change(one) for one in each)
         rows.append([f"{program}, linked", "learned", change(statistics.mean(each)), changes])
     minutes = statistics.mean(found["minutes"])
-    text = f"{found['test']} objects. To learn: {found['compilations']} compilations for each seed"
-    text += f" ({found['train']} files), {minutes:.1f} minutes of CPU."
+    text = f"With each seed the policy learned from {found['train']} files, in"
+    text += (
+        f" {found['compilations']} compilations and {minutes:.1f} minutes of CPU, and was tested"
+    )
+    text += f" on {found['test']} objects."
     head = ["what", "policy", "`.text` compared with -Oz (95 % interval)", "by seed"]
-    return [*caption(text), *table(head, rows)]
+    return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
 # ---- Pictures ----
@@ -337,8 +333,8 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "integration": integration,
     "training": training,
     "sweep": dated(sweep),
-    "tuned": dated(tuned),
-    "learned": dated(learned),
+    "tuned": tuned,
+    "learned": learned,
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),

@@ -40,10 +40,9 @@ def per(many: Sequence[float], few: Sequence[float]) -> list[float]:
 def conditions(found: Found) -> str:
     """When and where it was measured."""
     its = found["machine"]
-    words = [its["date"], f"commit {its['commit']}", f"{its['cpus']} CPUs ({its['cpu']})"]
-    words += [f"load {its['load']:.1f}"]
-    others = its.keys() - {*MACHINE, *SHOWN}
-    return ", ".join([*words, *(f"{name} {its[name]}" for name in sorted(others))]) + "."
+    others = (f", {name} {its[name]}" for name in sorted(its.keys() - {*MACHINE, *SHOWN}))
+    place = f"{its['cpus']} CPUs ({its['cpu']}) at a load of {its['load']:.1f}"
+    return f"Measured on {its['date']} with {place}{''.join(others)}."
 
 
 def caption(text: str) -> list[str]:
