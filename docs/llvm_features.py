@@ -131,13 +131,19 @@ def sent(version: int) -> dict[str, dict[str, str]]:
 
 
 def table(decision: str, by_version: dict[int, dict[str, str]]) -> Iterator[str]:
-    """The lines of a decision's table; what some versions lack names those that have it."""
-    yield from ("| feature | dtype[shape] | meaning |", "|---|---|---|")
+    """The lines of a decision's table; what some versions lack names those that have it. A dtype and
+    shape of all features is in the heading."""
+    every = {kind for found in by_version.values() for kind in found.values()}
+    if one := len(every) == 1:
+        yield from (f"| feature, {every.pop()} | meaning |", "|---|---|")
+    else:
+        yield from ("| feature | dtype[shape] | meaning |", "|---|---|---|")
     for name in dict.fromkeys(name for found in by_version.values() for name in found):
         kinds = {found[name] for found in by_version.values() if name in found}
         has = [str(version) for version in VERSIONS if name in by_version[version]]
         only = "" if len(has) == len(VERSIONS) else f"LLVM {', '.join(has)}: "
-        yield f"| `{name}` | {' or '.join(kinds)} | {only}{MEANINGS[decision][name]} |"
+        kind = "" if one else f" {' or '.join(kinds)} |"
+        yield f"| `{name}` |{kind} {only}{MEANINGS[decision][name]} |"
 
 
 def page() -> str:
