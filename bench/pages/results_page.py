@@ -212,11 +212,6 @@ def learned(found: Found) -> list[str]:
             low, high = found["intervals"][how][way]
             mean = f"{change(statistics.mean(values))} ({change(low)} to {change(high)})"
             rows.append([names[how], way, mean, ", ".join(change(each) for each in values)])
-    linked = found["programs"]["linked"]["learned"]
-    for program in linked[0]:
-        each = [policy / plain - 1 for plain, policy in (sizes[program] for sizes in linked)]
-        changes = ", ".join(change(one) for one in each)
-        rows.append([f"{program}, linked", "learned", change(statistics.mean(each)), changes])
     minutes = statistics.mean(found["minutes"])
     text = f"With each seed the policy learned from {found['train']} files, in"
     text += (
