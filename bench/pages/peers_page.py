@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tables import caption, per, short, span, table
+from tables import per, short, span, table
 
 Row = dict[str, Any]
 
@@ -29,20 +29,17 @@ def peers(found: dict[str, Any]) -> list[str]:
         times = [middle(one, key) for key in ("p99_us", "cpu_us")]
         rate = middle(at[name, 0, 8], "per_second", 1e3)
         rows.append([name, spread(one, "p50_us"), *times, rate])
-    return table(["", "p50, µs", "p99", "CPU of both sides, µs", "8 clients, k/s"], rows)
+    return table(["", "p50, µs", "p99", "CPU of both sides, µs", "8 clients, 1000/s"], rows)
 
 
 def scale(found: dict[str, Any]) -> list[str]:
-    ways = list(dict.fromkeys(row["way"] for row in found["rows"]))
-    at = {(row["way"], row["runners"]): row for row in found["rows"]}
-    rows = [[count] for count in sorted({row["runners"] for row in found["rows"]})]
-    for row in rows:
-        each = [at[way, row[0]] for way in ways]
-        row += [f"{spread(e, 'per_second', 1e3)}; {middle(e, 'host_cpu_us')}" for e in each]
-    return [
-        *caption("Thousand requests/s; µs of the host's CPU for each."),
-        *table(["runners", *(f"`{way}`" for way in ways)], rows),
+    """A host in Python, by the number of its runners."""
+    rows = [
+        [row["runners"], spread(row, "per_second", 1e3), middle(row, "host_cpu_us")]
+        for row in found["rows"]
+        if row["way"] == "host.serve(model)"
     ]
+    return table(["runners", "thousand requests/s", "µs of the host's CPU for each"], rows)
 
 
 def workers(found: dict[str, Any]) -> list[str]:
@@ -50,6 +47,6 @@ def workers(found: dict[str, Any]) -> list[str]:
     for row in found["rows"]:
         rates = [each["per_second"] for each in row["rounds"]]
         ratio = span(per(rates, alone.setdefault(row["model"], rates)))
-        times = [middle(row, key, 1e3) for key in ("p50_us", "p99_us")]
-        rows.append([row["model"], row["workers"], span(rates), ratio, *times])
-    return table(["model", "workers", "requests/s", "/ one worker", "p50, ms", "p99, ms"], rows)
+        p99 = middle(row, "p99_us", 1e3)
+        rows.append([row["model"], row["workers"], span(rates), ratio, p99])
+    return table(["model", "workers", "requests/s", "/ one worker", "p99, ms"], rows)

@@ -151,10 +151,10 @@ def compilation(found: Found) -> list[str]:
     """A question between the steps of a compilation."""
 
     situations = [each for each in found["situations"] if not each["loops"]]
-    head, rows = ["µs a question over `aot://`"], [[name] for name in WAYS.values()]
+    head, rows = ["µs a question over `aot`; time / `aot`"], [[name] for name in WAYS.values()]
     for each in situations:
         figures = each["figures"]
-        head.append(f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}; time / `aot`")
+        head.append(f"{each['jobs']} compiler{'s' * (each['jobs'] > 1)}")
         for way, row in zip(WAYS, rows, strict=True):
             its = figures.get(way)
             added = its and f"{short(its['over aot'][1])}; {its['wall / aot'][1]:.2f}"
