@@ -1,7 +1,7 @@
 """SerDes convert messages to bytes and back, for formats other than shmbridge's own.
 
 `find("json")` returns one for use in Python. `?serdes=NAME` in a URL selects one for a runner or a
-host. "bitstream", "json", "flatbuffers" and "bytes" are part of the C core, and "protobuf" of this
+host. "bitstream", "json" and "flatbuffers" are part of the C core, and "protobuf" of this
 package. Entry points of the group "shmbridge.serdes" add others; see examples/yaml_serdes.
 """
 
@@ -21,7 +21,7 @@ from shmbridge.serdes._core import Core, register
 
 __all__ = ["SerDes", "find"]
 
-CORE = ("bitstream", "json", "flatbuffers", "bytes")
+CORE = ("bitstream", "json", "flatbuffers")
 
 _loaded: dict[str, Any] = {}  # the plug-ins in use, by name
 _adding = threading.RLock()  # a plug-in may connect while it is imported
@@ -31,8 +31,7 @@ def find(name: str, **options: str) -> SerDes:
     """Returns a SerDes by name.
 
     Args:
-        name: "bitstream", "json", "flatbuffers", "bytes", "protobuf", or the name of an entry
-            point.
+        name: "bitstream", "json", "flatbuffers", "protobuf", or the name of an entry point.
         options: Its constructor's arguments.
 
     Raises:

@@ -10,6 +10,7 @@
 #include "bridge.h"
 #include "pipe/frame.h"
 #include "pipe/pipe_server.h"
+#include "shmbridge/plugin.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -24,12 +25,35 @@ static inline char *pipes_name(const struct pipes *p, const char *end) {
     return name;
 }
 
+/* A SerDes of one uint8 vector as it is. */
+static inline shmb_status raw_encode(void *context, shmb_side side, const shmb_tensor *fields,
+                                     int64_t count, shmb_dtype want, shmb_sink *bytes) {
+    (void)context, (void)side, (void)want;
+    if (count != 1 || fields->dtype != SHMB_UINT8)
+        return shmb_sink_fail(bytes, SHMB_MISMATCH, "expected one uint8 vector");
+    memcpy(shmb_sink_bytes(bytes, (size_t)fields->size), fields->data, (size_t)fields->size);
+    return SHMB_OK;
+}
+
+static inline shmb_status raw_decode(void *context, shmb_side side, const void *bytes, size_t size,
+                                     shmb_dtype want, shmb_sink *message) {
+    (void)context, (void)side, (void)want;
+    int64_t dims = (int64_t)size;
+    void *to = shmb_sink_field(message, "advice", SHMB_UINT8, SHMB_TENSOR, 1, &dims, NULL);
+    if (to) memcpy(to, bytes, size);
+    return SHMB_OK; /* the sink knows what is wrong */
+}
+
+static const shmb_serdes raw_serdes = {
+    .size = sizeof raw_serdes, .name = "raw", .encode = raw_encode, .decode = raw_decode};
+
 /* query: "" or "&option=value". */
 static inline void pipes_make(struct pipes *p, const char *query) {
     *p = (struct pipes){.directory = "/tmp/shmb-pipes-XXXXXX", .to = -1, .from = -1};
     CHECK(mkdtemp(p->directory));
     strcat(strcpy(p->path, p->directory), "/p");
-    strcat(strcat(strcat(strcpy(p->url, "pipe://"), p->path), "?serdes=bytes"), query);
+    strcat(strcat(strcat(strcpy(p->url, "pipe://"), p->path), "?serdes=raw"), query);
+    CHECK(shmb_register_serdes(&raw_serdes) == SHMB_OK);
     CHECK(mkfifo(pipes_name(p, "in"), 0600) == 0 && mkfifo(pipes_name(p, "out"), 0600) == 0);
 }
 
@@ -153,7 +177,7 @@ static inline void compilers_open(struct compilers *s, const char *name) {
     bridge_open(&s->bridge, name, small_plan, SHMB_WAIT_BLOCK);
     pipes_make(&s->pipes, "");
     CHECK((s->server = shmb_pipe_server_new(-1)));
-    shmb_status status = shmb_pipe_server_add(s->server, s->pipes.path, "frames", "bytes", 1 << 20,
+    shmb_status status = shmb_pipe_server_add(s->server, s->pipes.path, "frames", "raw", 1 << 20,
                                               bridge_connect(&s->bridge, "wait=block"));
     if (status) fprintf(stderr, "%s\n", shmb_pipe_server_error(s->server));
     CHECK(!status);

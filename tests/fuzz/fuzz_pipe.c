@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { LIMIT = 160 };
 
-static const char *const serdes[] = {"bitstream", "json", "flatbuffers", "bytes"};
+static const char *const serdes[] = {"bitstream", "json", "flatbuffers", "raw"};
 static const uint8_t *at, *end;
 static volatile uint8_t sum;
 
@@ -80,6 +80,7 @@ static void compiler_sends(uint8_t how) {
     static shmb_runner *runner;
     if (!runner) {
         kind_register("echo", echo);
+        CHECK(shmb_register_serdes(&raw_serdes) == SHMB_OK);
         runner = runner_open("echo://");
     }
     shmb_runner *r = how & 8 ? NULL : runner;

@@ -17,7 +17,6 @@ from test_serdes import identical, messages
 
 from shmbridge import (
     InvalidError,
-    MismatchError,
     Ragged,
     ShmbridgeError,
     StringList,
@@ -26,7 +25,7 @@ from shmbridge import (
 )
 from shmbridge._values import tensor
 
-js, bits, flat, raw = (serdes.find(name) for name in ("json", "bitstream", "flatbuffers", "bytes"))
+js, bits, flat = (serdes.find(name) for name in ("json", "bitstream", "flatbuffers"))
 whole = st.integers(-(2**63), 2**64 - 1)
 
 
@@ -262,20 +261,3 @@ def test_a_flatbuffers_frame_has_the_header_that_python_reads(message):
     for field, (name, value) in zip(fields, message.items(), strict=True):
         sent = tensor.as_field(name, value)
         assert (field.dtype, field.kind, field.rank) == (sent.code, sent.kind, sent.values.ndim)
-
-
-def test_bytes_are_one_vector_as_it_is():
-    frame = np.frombuffer(b"a\0b", np.uint8)
-    assert raw.encode({"frame": frame}) == b"a\0b" == raw.encode_advice({"anything": frame})
-    assert raw.decode(b"a\0b")["frame"].tobytes() == b"a\0b" and raw.decode(b"")["frame"].shape == (
-        0,
-    )
-    for wrong in (
-        {},
-        {"x": frame, "y": frame},
-        {"x": "text"},
-        {"x": np.zeros(3)},
-        {"x": np.uint8(1)},
-    ):
-        with pytest.raises(MismatchError):
-            raw.encode(wrong)

@@ -8,11 +8,10 @@
 
 static struct registry known = {
     .adding = PTHREAD_MUTEX_INITIALIZER,
-    .count = 4,
+    .count = 3,
     .entries = {{"bitstream", &shmb_serdes_bitstream},
                 {"json", &shmb_serdes_json},
-                {"flatbuffers", &shmb_serdes_flatbuffers},
-                {"bytes", &shmb_serdes_bytes}},
+                {"flatbuffers", &shmb_serdes_flatbuffers}},
 };
 
 const shmb_serdes *shmb_serdes_find(const char *name) { return shmb_registry_find(&known, name); }
@@ -53,35 +52,3 @@ shmb_status shmb_serdes_decode(const shmb_serdes *s, shmb_side side, const void 
     if (typed) *typed = sink.typed;
     return shmb_sink_result(status, e, "the SerDes", s->name);
 }
-
-/* ---- bytes: the frame is the caller's own, one uint8 vector ---- */
-
-static shmb_status bytes_encode(void *context, shmb_side side, const shmb_tensor *fields, int64_t n,
-                                shmb_dtype want, shmb_sink *bytes) {
-    (void)context, (void)side, (void)want;
-    const char *dtype = n ? shmb_dtype_name(fields->dtype) : "none";
-    int rank = n ? fields->rank : 0;
-    if (n != 1 || fields->kind != SHMB_TENSOR || fields->dtype != SHMB_UINT8 || rank != 1)
-        return sink_fail(bytes, SHMB_MISMATCH,
-                         "serdes=bytes sends one uint8 vector as it is; found %lld fields, the "
-                         "first of dtype %s and rank %d",
-                         (long long)n, dtype, rank);
-    void *to = shmb_sink_bytes(bytes, (size_t)fields->size);
-    if (to && fields->size) memcpy(to, fields->data, (size_t)fields->size);
-    return bytes->error->status;
-}
-
-static shmb_status bytes_decode(void *context, shmb_side side, const void *bytes, size_t size,
-                                shmb_dtype want, shmb_sink *message) {
-    (void)context;
-    if (want != SHMB_ANY && want != SHMB_UINT8)
-        return sink_fail(message, SHMB_MISMATCH, "serdes=bytes gives uint8, expected %s",
-                         shmb_dtype_name(want));
-    void *to = shmb_sink_field(message, side == SHMB_REQUEST ? "frame" : "advice", SHMB_UINT8,
-                               SHMB_TENSOR, 1, &(int64_t){(int64_t)size}, NULL);
-    if (to && size && !message->error->status) memcpy(to, bytes, size);
-    return message->error->status;
-}
-
-const shmb_serdes shmb_serdes_bytes = {
-    .size = sizeof(shmb_serdes), .name = "bytes", .encode = bytes_encode, .decode = bytes_decode};

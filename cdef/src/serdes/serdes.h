@@ -5,8 +5,7 @@
 
 #include "message/sink.h"
 
-extern const shmb_serdes shmb_serdes_flatbuffers, shmb_serdes_bitstream, shmb_serdes_json,
-    shmb_serdes_bytes;
+extern const shmb_serdes shmb_serdes_flatbuffers, shmb_serdes_bitstream, shmb_serdes_json;
 
 /* Built in or registered; NULL when there is none of that name. */
 const shmb_serdes *shmb_serdes_find(const char *name);

@@ -31,7 +31,7 @@ static void a_frames_length_takes_no_memory(struct compilers *s) {
     struct pipes p;
     uint64_t text[512] = {(uint64_t)1 << 47};
     pipes_make(&p, "");
-    CHECK(!shmb_pipe_server_add(s->server, p.path, "frames", "bytes", (size_t)1 << 48, NULL));
+    CHECK(!shmb_pipe_server_add(s->server, p.path, "frames", "raw", (size_t)1 << 48, NULL));
     struct client c = client_open(&p);
     CHECK(write(c.to, text, sizeof text) == sizeof text);
     CHECK(compilers_receive(s, 20) == -1 && shmb_pipe_server_talking(s->server) == 1);
@@ -60,7 +60,7 @@ int main(void) {
     CHECK(strcmp(shmb_error_message(r), "no idea") == 0);
     pipes_start(r, "y"); /* after a failure it goes on */
     CHECK((key = compilers_receive(&s, PATIENCE_MS)) >= 0);
-    reply_i64(s.bridge.host, key, false, 5); /* which serdes=bytes cannot send */
+    reply_i64(s.bridge.host, key, false, 5); /* which serdes=raw cannot send */
     shmb_pipe_server_flush(s.server);
     CHECK_STATUS(r, pipes_result(r), SHMB_MISMATCH);
     pipes_start(r, "z");

@@ -33,13 +33,13 @@ int main(void) {
     for (int i = 0; i < 2; i++) {
         pipes_make(&p[i], "");
         bridge = runner_open(name);
-        CHECK(!shmb_pipe_server_add(server, p[i].path, "frames", "bytes", 1 << 16, bridge));
+        CHECK(!shmb_pipe_server_add(server, p[i].path, "frames", "raw", 1 << 16, bridge));
         if (i == 0) CHECK(shmb_pipe_server_run(server, NULL, 1000000) == -SHMB_TIMEOUT);
     }
-    CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "bytes", 1, NULL) == SHMB_IN_USE);
+    CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "raw", 1, NULL) == SHMB_IN_USE);
     CHECK(shmb_pipe_server_add(server, p[0].path, "frames", "morse", 1, NULL) == SHMB_INVALID);
-    CHECK(shmb_pipe_server_add(server, p[0].path, "morse", "bytes", 1, NULL) == SHMB_INVALID);
-    CHECK(shmb_pipe_server_add(server, "/tmp/no-such-pipes", "frames", "bytes", 1, NULL) ==
+    CHECK(shmb_pipe_server_add(server, p[0].path, "morse", "raw", 1, NULL) == SHMB_INVALID);
+    CHECK(shmb_pipe_server_add(server, "/tmp/no-such-pipes", "frames", "raw", 1, NULL) ==
           SHMB_SYSTEM);
     CHECK(pthread_create(&thread, NULL, run, server) == 0);
     for (int i = 0; i < 2; i++) r[i] = pipes_connect(&p[i]);

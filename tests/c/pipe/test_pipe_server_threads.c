@@ -59,7 +59,7 @@ int main(void) {
     compilers_open(&s, "server-threads");
     for (int i = 0; i < LINES; i++) {
         pipes_make(&more[i], "");
-        CHECK(!shmb_pipe_server_add(s.server, more[i].path, "frames", "bytes", 1 << 20,
+        CHECK(!shmb_pipe_server_add(s.server, more[i].path, "frames", "raw", 1 << 20,
                                     bridge_connect(&s.bridge, "wait=block")));
         CHECK(pthread_create(&askers[i], NULL, ask, &more[i]) == 0);
     }
