@@ -235,7 +235,6 @@ static PyObject *questions_reply_rows(PyObject *self, PyObject *args) {
     struct questions *b = (struct questions *)self;
     PyObject *type, *advice, *others;
     if (!PyArg_ParseTuple(args, "OOO!", &type, &advice, &PyDict_Type, &others)) return NULL;
-    PyDict_Clear(b->arrays); /* or they would hold every slot */
     struct column columns[FAST_FIELDS];
     int64_t n = 0;
     Py_ssize_t rows = PyList_Size(b->list);

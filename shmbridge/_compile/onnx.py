@@ -59,7 +59,6 @@ def build(job: BuildDirectory) -> Built:
     (job.folder / "model.c").write_text(text)
     (job.folder / "weights.bin").write_bytes(block)
     source = job.folder / "aot.c"
-    origin = f"{job.model.name}, by emx-onnx-cgen"
     parts = [
         HEAD,
         ROOM,
@@ -67,7 +66,7 @@ def build(job: BuildDirectory) -> Built:
         "#define idx_t int64_t\n" if sizes else "",  # a product of open sizes may be large
         '#define malloc checked_malloc\n#include "model.c"\n#undef malloc\n',
         run_code(sizes, parameters, inputs, outputs),
-        entry(inputs, outputs, origin),
+        entry(inputs, outputs),
     ]
     source.write_text("".join(parts))
     return Built(source, inputs, outputs, partial(_ask, job.model), "ONNX Runtime")

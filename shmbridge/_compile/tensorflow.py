@@ -60,12 +60,11 @@ def build(job: BuildDirectory) -> Built:
         f"{outputs[i].bytes});"
         for i, k in _order(text, "Result", "fetch_", outputs)
     )
-    origin = f"{job.model.name}, by XLA of TensorFlow {tf.__version__}"
     parts = {
         "includes": includes,
         "inputs": "\n".join(to_table),
         "outputs": "\n".join(from_table),
-        "entry": entry(inputs, outputs, origin),
+        "entry": entry(inputs, outputs),
     }
     source = job.folder / "aot.cc"
     source.write_text(_CODE % parts)

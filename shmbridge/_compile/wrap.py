@@ -67,14 +67,11 @@ def _dtype(port: Port) -> int:
     return int(code)
 
 
-def entry(inputs: Sequence[Port], outputs: Sequence[Port], source: str) -> str:
-    """The end of the C file: expects `open_model`, `run` and `close_model` above it. source: what
-    `shmbridge compile --show` says of where the model came from."""
+def entry(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
+    """The end of the C file: expects `open_model`, `run` and `close_model` above it."""
     return f"""
 {_ports("input", inputs)}
 {_ports("output", outputs)}
-__attribute__((visibility("default"))) extern const char shmb_model_source[];
-const char shmb_model_source[] = {c_string(source)};
 __attribute__((visibility("default"))) const shmb_model *shmb_model_entry(void) {{
     static const shmb_model model = {{sizeof model, {len(inputs)}, {len(outputs)}, inputs, outputs,
                                      open_model, run, close_model}};

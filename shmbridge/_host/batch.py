@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from shmbridge import _fastpath
-from shmbridge._host.layout import FieldLocation
 from shmbridge._host.request import Request, is_open, settle
 from shmbridge._native import lib
-from shmbridge._values.tensor import Array, Ragged
+from shmbridge._values.tensor import Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
-
-# Bytes: rows as large as this are not copied into an array where they lie evenly.
-IN_PLACE = 1 << 12
-
-
-class _Rows:
-    """Exports evenly spaced rows of several slots as one strided array, and holds them while it
-    lives."""
-
-    __slots__ = ("__array_interface__", "_rows")
-
-    def __init__(self, rows: list[Array], step: int) -> None:
-        first, self._rows = rows[0], rows
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (first.__array_interface__["data"][0], False),
-            "typestr": f"|u{first.dtype.itemsize}"
-            if first.dtype.itemsize == 1
-            else f"|V{first.dtype.itemsize}",
-            "shape": (len(rows), *first.shape),
-            "strides": (step, *first.strides),
-        }
 
 
 class Batch(_fastpath.Questions, Mapping[str, Any]):
     """Requests with the same names, dtypes and shapes. The arrays `batch["x"]` have an additional
-    first dim, and you may keep them. Large rows that are evenly spaced in the runners' slots are
-    returned as a view; others are copied together. Strings and lists are returned as a list with
+    first dim, and are copies, which you may keep. Strings and lists are returned as a list with
     one value for each request.
 
     A table, like pandas' DataFrame: len(batch) is the number of rows, one for each request.
@@ -90,31 +65,14 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
         return f"<Batch of {len(self)}: {self.requests[0].signature}>"
 
     def _make(self, name: str) -> Any:
-        place, array = self.requests[0]._place(name), None
+        place = self.requests[0]._place(name)
         if place.kind != lib.SHMB_TENSOR:
             return [request[name] for request in self.requests]
-        if place.bytes >= IN_PLACE:
-            array = self._strided([request[name] for request in self.requests])
-        if array is None:
-            array = self._gathered(place)
+        array = np.empty((len(self.requests), *place.shape), place.dtype)
+        if place.dtype.isbuiltin != 1 or not self._gather(place.index, array):
+            array = np.stack([request[name] for request in self.requests])
         self._arrays[name] = array
         return array
-
-    def _gathered(self, place: FieldLocation) -> Array:
-        array = np.empty((len(self.requests), *place.shape), place.dtype)
-        numeric = place.kind == lib.SHMB_TENSOR and place.dtype.isbuiltin == 1
-        if numeric and self._gather(place.index, array):
-            return array
-        return np.stack([request[place.name] for request in self.requests])
-
-    def _strided(self, rows: list[Array]) -> Array | None:
-        if any(request._layout.copy for request in self.requests):  # none lies in its slot
-            return None
-        starts = [row.__array_interface__["data"][0] for row in rows]
-        steps = {b - a for a, b in pairwise(starts)} or {rows[0].nbytes}
-        if len(steps) > 1:
-            return None
-        return np.asarray(_Rows(rows, steps.pop())).view(rows[0].dtype)
 
     def reply(self, advice: Any = None, **named: Any) -> None:
         """Answers every request: row i of each array, or element i of each list, is the reply to
@@ -173,8 +131,7 @@ def by_name(advice: Any) -> dict[str, Any]:
 
 
 def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The advice of each request. The batch's own arrays, which would hold every slot, end."""
-    batch._arrays.clear()
+    """The advice of each request."""
     columns = batch._columns(named)
     return [{name: rows[i] for name, rows in columns.items()} for i in range(len(batch.requests))]
 

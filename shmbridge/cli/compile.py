@@ -1,6 +1,5 @@
 """shmbridge compile: a model as a library that compilers call in their own process."""
 
-import ctypes
 import os
 import shutil
 import signal
@@ -11,10 +10,8 @@ from pathlib import Path
 
 import click
 
-from shmbridge._native import ffi, lib
 from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._processes import handle
-from shmbridge.errors import printable
 from shmbridge.training._files import write_whole
 
 
@@ -26,35 +23,10 @@ def named_size(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def show(library: Path) -> None:
-    """Prints a library's ports."""
-    from shmbridge._compile.wrap import Port
-
-    try:
-        loaded = ctypes.CDLL(str(library.absolute()))
-        address = ctypes.cast(loaded.shmb_model_entry, ctypes.c_void_p).value
-    except (OSError, AttributeError) as error:
-        raise click.ClickException(
-            f"{library}: expected a library made by shmbridge compile: {error}"
-        ) from error
-    model = ffi.cast("shmb_model_entry_fn", address)()
-    if hasattr(loaded, "shmb_model_source"):
-        source = (ctypes.c_char * 1000).in_dll(loaded, "shmb_model_source").value
-        click.echo(f"from {printable(source.decode(errors='replace'))}")
-    for what, count, ports in (
-        ("input", model.input_count, model.inputs),
-        ("output", model.output_count, model.outputs),
-    ):
-        for port in ports[0:count]:
-            name = printable(ffi.string(port.name).decode(errors="replace"))
-            dtype = ffi.string(lib.shmb_dtype_name(port.dtype)).decode()
-            click.echo(f"{what:6} {Port(name, dtype, tuple(port.dims[0 : port.rank]))}")
-
-
 @dataclass(frozen=True)
 class Options:
     model: Path = argument(type=click.Path(exists=True, path_type=Path))
-    output: Path | None = option("The library to write.", "-o", "--output", type=FILE)
+    output: Path = option("The library to write.", "-o", "--output", type=FILE, required=True)
     sizes: tuple[tuple[str, int], ...] = option(
         "The size of an open dimension; NAME is INPUT:AXIS for a SavedModel.",
         "--dim",
@@ -71,9 +43,6 @@ class Options:
         metavar="DIR",
         type=click.Path(file_okay=False, path_type=Path),
     )
-    only_show: bool = option(
-        "Print the inputs and outputs of MODEL, which is a compiled library.", "--show"
-    )
     verbose: bool = option("Print the commands.", "-v", "--verbose")
 
     @property
@@ -88,15 +57,12 @@ class Options:
             "models are exported to ONNX: shmbridge.training.torch.export_onnx"
         )
 
-    def check(self) -> Path:
-        """The library to write. Raises UsageError for options that conflict, ClickException for a
-        file that cannot be written."""
-        if not self.output:
-            raise click.UsageError("expected -o FILE")
+    def check(self) -> None:
+        """Raises UsageError for options that conflict, ClickException for a file that cannot be
+        written."""
         if self.signature and self.kind != "tensorflow":
             raise click.UsageError("--signature applies only to SavedModels: omit it")
         check_writable(self.output, self.model)
-        return self.output
 
 
 def check_writable(file: Path, model: Path) -> None:
@@ -125,19 +91,17 @@ def compile(options: Options) -> None:
         not checked        MODEL's runtime accepted none of the inputs, or took too long
     A library that differs more is not written. Differences on NaN are only reported.
     """
-    if options.only_show:
-        return show(options.model)
-    output = options.check()
+    options.check()
     handle(signal.default_int_handler)  # however this ends, the folder and what works there go
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
         try:
-            build(options, output, folder)
+            build(options, folder)
         finally:
             if options.keep:
                 shutil.copytree(folder, options.keep, dirs_exist_ok=True)
 
 
-def build(options: Options, output: Path, folder: str) -> None:
+def build(options: Options, folder: str) -> None:
     """Builds in the folder, and moves the results into place."""
     from shmbridge._compile.check import check
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
@@ -149,6 +113,6 @@ def build(options: Options, output: Path, folder: str) -> None:
         library = job.link(built)
         if not options.no_check:
             click.echo(check(built, library))
-        write_whole(output, library.read_bytes())
+        write_whole(options.output, library.read_bytes())
     except CompileError as error:
         raise click.ClickException(str(error)) from error

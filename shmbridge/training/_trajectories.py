@@ -269,7 +269,7 @@ class Collection:
         with self._lock:
             compiled = [self._by_label.get(label) for label in batch.labels]
         rows = np.array([each.row if each else 0 for each in compiled])
-        # Copies: the policy may change what it gets, and a slot that is held is one less.
+        # Copies, since the policy may change what it gets.
         features = {name: copy.copy(each) for name, each in batch.items()} if self._keep else {}
         answer = self._policy(batch, rows)
         pair = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)
