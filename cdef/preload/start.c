@@ -4,7 +4,6 @@
  * called between vfork and exec: all is on the stack. */
 #include <spawn.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "command/compilers.h"
@@ -17,7 +16,8 @@ NEXT(execvpe)
 NEXT(posix_spawn)
 NEXT(posix_spawnp)
 
-static const char PRELOAD[] = "LD_PRELOAD=", LIBRARY[] = "libshmbridge-preload.so";
+static const char OURS[] = "SHMBRIDGE_LLVM_",
+                  PRELOAD[] = "LD_PRELOAD=", LIBRARY[] = "libshmbridge-preload.so";
 
 /* A response file may name the channel, too. */
 static bool names_channel(char *const *words) {
@@ -32,55 +32,31 @@ static bool is_asked(const char *program, char *const *words) {
            !(shmb_program_find(program, path) && shmb_program_refuses(path));
 }
 
-static bool is_preload(const char *entry) {
-    return strncmp(entry, PRELOAD, sizeof PRELOAD - 1) == 0 && strstr(entry, LIBRARY);
-}
-
-/* How many entries there are, with the NULL; how many bytes a copy of $LD_PRELOAD has. */
+/* How many entries there are, with the NULL. */
 static size_t entries(char *const *all) {
     size_t n = 1;
     while (all && *all++) n++;
     return n;
 }
 
-static size_t preload_bytes(char *const *all) {
-    size_t most = 1;
-    for (; all && *all; all++)
-        if (is_preload(*all) && strlen(*all) >= most) most = strlen(*all) + 1;
-    return most;
-}
-
-/* Copies $LD_PRELOAD without this library; false: nothing is left of it. */
-static bool others(const char *entry, char *to) {
-    char *end = to + sprintf(to, "%s", PRELOAD), *start = end;
-    for (const char *name = entry + sizeof PRELOAD - 1; *name;) {
-        size_t n = strcspn(name, " :");
-        const char *file = memrchr(name, '/', n);
-        file = file ? file + 1 : name;
-        bool ours = (size_t)(name + n - file) == sizeof LIBRARY - 1 &&
-                    strncmp(file, LIBRARY, sizeof LIBRARY - 1) == 0;
-        if (n && !ours) end += sprintf(end, "%s%.*s", end > start ? ":" : "", (int)n, name);
-        name += n + (name[n] != 0);
-    }
-    return end > start;
-}
-
+/* Without ours, and with $LD_PRELOAD as it was before the run, if it was. */
 static char *const *for_child(const char *program, char *const *words, char *const *all,
-                              char **kept, char *preload) {
+                              char **kept) {
     if (!*preload_prefix() || !all || is_asked(program, words)) return all;
     size_t n = 0;
     for (; *all; all++) {
-        if (strncmp(*all, "SHMBRIDGE_LLVM_", 15) == 0) continue;
-        if (!is_preload(*all)) kept[n++] = *all;
-        else if (others(*all, preload)) kept[n++] = preload;
+        bool ours = strncmp(*all, OURS, sizeof OURS - 1) == 0;
+        char *entry = *all + (ours ? sizeof OURS - 1 : 0);
+        bool preload = strncmp(entry, PRELOAD, sizeof PRELOAD - 1) == 0;
+        if (ours ? preload : !preload || !strstr(entry, LIBRARY)) kept[n++] = entry;
     }
     kept[n] = NULL;
     return kept;
 }
 
 #define FOR_CHILD(program, words, all)                                                             \
-    char *kept[entries(all)], preload[preload_bytes(all)];                                         \
-    char *const *child = for_child(program, words, all, kept, preload)
+    char *kept[entries(all)];                                                                      \
+    char *const *child = for_child(program, words, all, kept)
 
 int execve(const char *path, char *const words[], char *const all[]) {
     FOR_CHILD(path, words, all);

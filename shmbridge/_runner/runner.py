@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, ParamSpec
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,6 @@ from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
 from shmbridge.errors import BY_STATUS, ClosedError, InvalidError, ShmbridgeError
-
-P = ParamSpec("P")
 
 
 class Stats(NamedTuple):
@@ -35,9 +32,40 @@ class Stats(NamedTuple):
 
 
 class Runner(_fastpath.Asker):
-    """Asks for advice; returned by `connect`.
+    """Asks for advice. `connect` is its other name. Options in the URL take precedence over the
+    arguments.
 
     Use a runner in one thread at a time, and connect one per thread. `with` closes it at the end.
+
+    Args:
+        url: "shm://NAME" or NAME, or any URL of the page "Deployment". None: $SHMBRIDGE_URL.
+        connect_timeout: Seconds to wait for a host that is not running. 0: do not wait. A running
+            host gets at least a second to accept.
+        deadline: Seconds for one evaluate, including all retries; `math.inf`: no limit, except the
+            host's death. None: the host's deadline, which is 10 unless its model is slow or it
+            trains. After a late answer evaluate raises DeadlineError immediately, until that answer
+            arrives. A model in this process is asked again after 16 times the lost time.
+        wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":
+            sleep immediately.
+        retries: How often one evaluate reconnects and asks again after NoHostError, BusyError,
+            HostGoneError, ClosedError or CorruptError.
+        backoff: Seconds before the first retry. Each pause is twice as long as the previous one, up
+            to 16 times the first, minus a random part. None: 0.05.
+        default_advice: The number that evaluate returns, in the wanted dtype, after an error of
+            `retries`, DeadlineError, DroppedError or ModelError. The first use is reported in one
+            line; `Runner.defaulted` counts all. Such a runner also connects without a host.
+        log: A function that receives that line. None: write it to stderr.
+        label: A description of this runner, such as the source file being compiled: the host's
+            `request.label`, only over shm://. Only the last 252 bytes are kept.
+
+    Raises:
+        InvalidError: The URL or an option is invalid.
+        UnsupportedError: There is no runner for that scheme, or it cannot be loaded.
+        NoHostError: No host of that name appeared within the connect timeout.
+        BusyError: All channels of the host are taken.
+        DeadlineError: The host lives, but does not answer.
+        IncompatibleError, NotPermittedError, CorruptError: The segment cannot be used.
+        SystemCallError: A system call failed.
     """
 
     _gives_a_moment = True  # to a host that is there, where connect_timeout is shorter
@@ -291,48 +319,4 @@ class TypedRunner(Runner):
         lib.shmb_interrupt(self._r)
 
 
-def _signed_as(maker: Callable[P, Runner]) -> Callable[[Any], Callable[P, Runner]]:
-    """For a function that passes all on: it has the parameters of what it calls."""
-
-    def sign(function: Any) -> Any:
-        function.__signature__ = inspect.signature(maker).replace(return_annotation="Runner")
-        return function
-
-    return sign
-
-
-@_signed_as(Runner)
-def connect(*url: Any, **options: Any) -> Runner:
-    """Opens a runner. Options in the URL take precedence over the arguments.
-
-    Args:
-        url: "shm://NAME" or NAME, or any URL of the page "Deployment". None: $SHMBRIDGE_URL.
-        connect_timeout: Seconds to wait for a host that is not running. 0: do not wait. A running
-            host gets at least a second to accept.
-        deadline: Seconds for one evaluate, including all retries; `math.inf`: no limit, except the
-            host's death. None: the host's deadline, which is 10 unless its model is slow or it
-            trains. After a late answer evaluate raises DeadlineError immediately, until that answer
-            arrives. A model in this process is asked again after 16 times the lost time.
-        wait: "adaptive": spin while that is efficient, then sleep. "spin": never sleep. "block":
-            sleep immediately.
-        retries: How often one evaluate reconnects and asks again after NoHostError, BusyError,
-            HostGoneError, ClosedError or CorruptError.
-        backoff: Seconds before the first retry. Each pause is twice as long as the previous one, up
-            to 16 times the first, minus a random part. None: 0.05.
-        default_advice: The number that evaluate returns, in the wanted dtype, after an error of
-            `retries`, DeadlineError, DroppedError or ModelError. The first use is reported in one
-            line; `Runner.defaulted` counts all. Such a runner also connects without a host.
-        log: A function that receives that line. None: write it to stderr.
-        label: A description of this runner, such as the source file being compiled: the host's
-            `request.label`, only over shm://. Only the last 252 bytes are kept.
-
-    Raises:
-        InvalidError: The URL or an option is invalid.
-        UnsupportedError: There is no runner for that scheme, or it cannot be loaded.
-        NoHostError: No host of that name appeared within the connect timeout.
-        BusyError: All channels of the host are taken.
-        DeadlineError: The host lives, but does not answer.
-        IncompatibleError, NotPermittedError, CorruptError: The segment cannot be used.
-        SystemCallError: A system call failed.
-    """
-    return Runner(*url, **options)
+connect = Runner

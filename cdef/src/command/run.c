@@ -57,6 +57,7 @@ char **shmb_run_variables(const shmb_run *r, const char *report, const char *lef
     fprintf(to, "SHMBRIDGE_LLVM_SOURCE=%s%c", r->source, 0);
     if (r->library) {
         fprintf(to, "LD_PRELOAD=%s%s%s%c", r->library, old && *old ? ":" : "", old ? old : "", 0);
+        if (old && *old) fprintf(to, "SHMBRIDGE_LLVM_LD_PRELOAD=%s%c", old, 0);
         fprintf(to, "SHMBRIDGE_LLVM_BASE=%s%c", shmb_channel_base, 0);
         fprintf(to, "SHMBRIDGE_LLVM_DEFAULTS=%s%c", r->defaults, 0);
         fprintf(to, "SHMBRIDGE_LLVM_REPORT=%s%c", report, 0);

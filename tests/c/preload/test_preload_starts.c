@@ -71,15 +71,17 @@ int main(int argc, char **argv) {
     *(name = strrchr(self, '/')) = 0;
     setenv("PATH", self, 1);
     *name++ = '/';
-    setenv("LD_PRELOAD", "other.so:/a/libshmbridge-preload.so /b/libshmbridge-preload.so", 1);
+    setenv("LD_PRELOAD", "/a/libshmbridge-preload.so:other.so", 1);
+    setenv("SHMBRIDGE_LLVM_LD_PRELOAD", "other.so", 1);
     setenv("SHMBRIDGE_URL", "mine", 1);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         const char *plain = started(ways[i], "A=1");
         CHECK(strstr(plain, "\nSHMBRIDGE_URL=mine\n") && !strstr(plain, "SHMBRIDGE_LLVM_"));
-        CHECK(strstr(plain, OTHER "\n") && strstr(plain, "PATH="));
+        CHECK(strstr(plain, "\n" OTHER "\n") && strstr(plain, "PATH="));
         const char *asked = started(ways[i], ASKED);
-        CHECK(strstr(asked, "SHMBRIDGE_LLVM_BASE=" PREFIX) && strstr(asked, OTHER ":/a/libshm"));
+        CHECK(strstr(asked, "SHMBRIDGE_LLVM_BASE=" PREFIX) &&
+              strstr(asked, "LD_PRELOAD=/a/libshm"));
     }
-    setenv("LD_PRELOAD", "/a/libshmbridge-preload.so", 1);
+    unsetenv("SHMBRIDGE_LLVM_LD_PRELOAD");
     CHECK(!strstr(started(by_execve, "A=1"), "LD_PRELOAD"));
 }
