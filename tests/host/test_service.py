@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from support.requests import evaluating, in_segment
+from support.requests import evaluating
 
 import shmbridge
 from shmbridge import Host, ModelError, TooLargeError, connect
@@ -192,21 +192,3 @@ def test_a_hundred_kinds_of_errors_are_told_and_no_more(serve, caplog):
             with pytest.raises(ModelError, match=f"Error{i}"):
                 runner.evaluate({"i": i})
     assert len(caplog.records) == 100
-
-
-def test_a_recorded_batch_keeps_no_slot(name, in_thread, tmp_path):
-    """Of two slots one is read in place, as long as nobody keeps the array."""
-    places = []
-
-    def model(batch):
-        places.append(in_segment(host, batch["x"]))
-        return [1]
-
-    with Host(name, slots=2) as host:
-        serving = in_thread(lambda: host.serve(model, max_batch=2, record=tmp_path / "log"))
-        with connect(name) as runner:
-            for _ in range(10):
-                assert runner.evaluate({"x": np.zeros(2000)}) == 1
-        host.close()
-        serving.result()
-    assert all(places)
