@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import linecache
 import os
+import secrets
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from shmbridge._native import ffi, lib
@@ -178,6 +180,18 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replaces a file, which a kill never leaves half written."""
+    path = Path(path).absolute()
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # others may write it, too
+    with undone_by(lambda: beside.unlink(missing_ok=True)):
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+
+
 def shortened(text: str, most: int = 500) -> str:
     """A text of at most so many characters; a cut text ends with "…"."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -188,16 +202,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def error_place(error: BaseException) -> str:
-    """FILE:LINE where an exception was raised; empty when it was not."""
-    last = traceback.extract_tb(error.__traceback__, limit=-1)
-    return f"{last[0].filename}:{last[0].lineno}" if last else ""
-
-
 LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen ")
 
 
-def _own_line(error: BaseException) -> tuple[str, str]:
+def own_line(error: BaseException) -> tuple[str, str]:
     """Where the last call is in code that belongs to no library, as "FILE:LINE: " and " in SOURCE":
     what numpy raises names no feature, but that line does. A `raise` shows nothing that the
     exception does not."""
@@ -217,5 +225,5 @@ def error_text(error: BaseException) -> str:
     except Exception:  # its __str__ fails
         text = ""
     name = type(error).__name__
-    place, source = _own_line(error)
+    place, source = own_line(error)
     return f"{place}{name}{text and f': {text}'}{source}"

@@ -74,10 +74,10 @@ INTERNAL = {
         "_urls": "options in a URL's text",
         "hosts._relay": "what relay and record run",
         "runners.python.load": "MODULE:FUNCTION, as python:// has it",
-        "training._files": "a file that a kill never leaves half written",
     },
 }
-TEXT = {f"errors.{name}" for name in ("error_text", "printable", "raise_status", "undone_by")}
+TEXT = {"error_text", "printable", "raise_status", "undone_by", "write_whole"}
+TEXT = {f"errors.{name}" for name in TEXT}
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")

@@ -84,9 +84,8 @@ def plugins(folder: Path) -> list[dict[str, Any]]:
         before = cpu_used(resource.RUSAGE_CHILDREN)
         built = build_plugin(22, folder / name, EXAMPLES / name)
         seconds = cpu_used(resource.RUSAGE_CHILDREN) - before
-        using = sum(bool(USES.search(line)) for line in code)
-        size = built.stat().st_size
-        rows.append({"name": name, "lines": len(code), "using": using, "bytes": size, "seconds": seconds})  # fmt: skip
+        row = {"name": name, "lines": len(code), "bytes": built.stat().st_size, "seconds": seconds}
+        rows.append(row | {"using": sum(bool(USES.search(line)) for line in code)})
     return rows
 
 
@@ -100,17 +99,20 @@ def compilers(folder: Path) -> list[dict[str, Any]]:
         for way in deploy.start(folder, case, stack):
             log = folder / f"{way.name}.ld"
             words, env = way.asking({"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(log)})
-            compiler, threads, used = subprocess.Popen([*words, source, "-o", way.output], env=env), 1, None  # fmt: skip
-            while not used or not used[0]:
-                threads = max(threads, len(os.listdir(f"/proc/{compiler.pid}/task")))
+            compiler = subprocess.Popen([*words, source, "-o", way.output], env=env)
+            most, end = 1, None
+            while not end or not end[0]:
+                most = max(most, len(os.listdir(f"/proc/{compiler.pid}/task")))
                 time.sleep(0.002)
-                used = os.wait4(compiler.pid, os.WNOHANG)
-            compiler.returncode = used[1]
+                end = os.wait4(compiler.pid, os.WNOHANG)
+            compiler.returncode = end[1]
             said = "".join(each.read_text() for each in folder.glob(f"{log.name}.*"))
             loaded = {Path(each).resolve() for each in re.findall(r"calling init: (/\S+)", said)}
             plain = plain or loaded
             size = sum(each.stat().st_size for each in loaded - plain if each.exists())
-            rows.append({"way": way.name, "bytes": size, "threads": threads, "memory": used[2].ru_maxrss * 1024})  # fmt: skip
+            rows.append(
+                {"way": way.name, "bytes": size, "threads": most, "memory": end[2].ru_maxrss * 1024}
+            )
     return rows
 
 
@@ -119,7 +121,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = {"machine": machine(), "rows": plugins(Path(folder)), "by hand": by_hand()}
         found["compilers"] = compilers(Path(folder))
-    library = next((Path(SHMBRIDGE).parents[1] / "lib").glob("python*/site-packages/shmbridge/**/libshmbridge.so*"))  # fmt: skip
+    library = next(Path(SHMBRIDGE).parents[1].glob("lib/python*/*/shmbridge/**/libshmbridge.so*"))
     report("integration", found | {"library": library.stat().st_size}, given.json)
 
 

@@ -63,6 +63,7 @@ public:
     constexpr bool empty() const { return size_ == 0; }
     constexpr T *begin() const { return data_; }
     constexpr T *end() const { return data_ + size_; }
+    /** An element, without a bounds check. */
     constexpr T &operator[](size_t i) const { return data_[i]; }
 
 private:

@@ -152,12 +152,12 @@ class Channels:
         request = self.read(key)
         if request is None:
             return
-        if "step" in request:
-            with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
-                request.fail(NO_EPISODE)
-        else:
-            lay_down(request)
+        first = "step" not in request
+        lay_down(request)
+        if first:
             self.hold(key)
+        else:
+            self.refuse(key, NO_EPISODE)
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmbridge._host.batch import Batch, answer_error, by_name, rows_by_request
 from shmbridge._host.request import Request
-from shmbridge.errors import ClosedError, error_place, error_text
+from shmbridge.errors import ClosedError, error_text, own_line
 from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Service:
         self.errors += len(question) if isinstance(question, Batch) else 1
         with suppress(ClosedError):
             answer_error(question, error)
-        kind = (type(error), error_place(error))
+        kind = (type(error), own_line(error))
         if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
             return
         self._told.add(kind)

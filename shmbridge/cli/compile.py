@@ -12,7 +12,7 @@ import click
 
 from shmbridge.cli._option_types import FILE, argument, option, takes
 from shmbridge.cli._processes import handle
-from shmbridge.training._files import write_whole
+from shmbridge.errors import write_whole
 
 
 def named_size(text: str) -> tuple[str, int]:

@@ -7,8 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from shmbridge.errors import InvalidError
-from shmbridge.training._files import write_whole
+from shmbridge.errors import InvalidError, write_whole
 
 
 class Baselines:

@@ -14,7 +14,7 @@ from typing import Any
 from rich import progress as bars
 from rich.console import Console
 
-from shmbridge.training._files import write_whole
+from shmbridge.errors import write_whole
 
 
 class Progress:

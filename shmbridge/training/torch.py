@@ -18,8 +18,7 @@ import numpy as np
 
 from shmbridge import connect
 from shmbridge._values.agreement import difference
-from shmbridge.errors import InvalidError
-from shmbridge.training._files import write_whole
+from shmbridge.errors import InvalidError, write_whole
 from shmbridge.training._policies import evaluating
 
 try:

@@ -172,6 +172,7 @@ def test_sizes_that_changed_in_a_request_that_did_not_fit_are_taken_over_all_the
     [
         (helper.make_tensor_value_info("odd", T.STRING, [1]), "element type 8"),
         (helper.make_tensor_sequence_value_info("odd", T.FLOAT, None), "is no tensor"),
+        (helper.make_sparse_tensor_value_info("odd", T.FLOAT, [1]), "is no tensor"),
         (helper.make_tensor_value_info("odd", T.FLOAT8E4M3FN, [1]), "element type 17"),
     ],
 )

@@ -25,12 +25,14 @@ bool shmb_streams_hold(struct streams *s);
  * of ours such as /dev/stdin and the shell's <(...), are read, and replaced by what was read; so is
  * stdin if the compiler `reads` it. False: *word names another one, or there is no room. */
 bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, const char **word);
+/* Writes what was held back to our stdout and stderr. */
 void shmb_streams_deliver(const struct streams *s);
 
 /* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
  * what it prints held back. When this process is killed it gets SIGTERM, or SIGKILL if `s` is NULL.
  * Returns its status as waitpid does; -1, with errno: it cannot be started. */
 int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held);
+/* Was SIGINT, SIGTERM or SIGHUP passed to a compiler? */
 bool shmb_child_signalled(void);
 /* Becomes the command instead. Returns 127, after a message, if that is impossible. */
 int shmb_child_become(char *const *command);

@@ -34,9 +34,10 @@ enum { ELEMENTS = sizeof dtypes / sizeof *dtypes };
 static shmb_status read_tensor(const OrtFunction *api, const OrtTypeInfo *info, const char *file,
                                const char *side, struct port *p, struct error *e) {
     const OrtTensorTypeAndShapeInfo *tensor = NULL;
-    int element = 0;
+    int kind = 0, element = 0;
     size_t rank = 0;
-    OrtStatus *status = ORT(api, CastTypeInfoToTensorInfo)(info, &tensor);
+    OrtStatus *status = ORT(api, GetOnnxTypeFromTypeInfo)(info, &kind);
+    if (!status && kind == ORT_TENSOR) status = ORT(api, CastTypeInfoToTensorInfo)(info, &tensor);
     if (!status && tensor) status = ORT(api, GetTensorElementType)(tensor, &element);
     if (!status && tensor) status = ORT(api, GetDimensionsCount)(tensor, &rank);
     if (!status && tensor && rank <= SHMB_MAX_RANK)

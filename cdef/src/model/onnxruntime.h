@@ -19,6 +19,7 @@ typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 
 enum { ORT_API = 12 };
+enum { ORT_TENSOR = 1 }; /* of kinds of values */
 enum { ORT_LOG_FATAL = 4 };
 enum { ORT_DEVICE_ALLOCATOR = 0, ORT_MEMORY_DEFAULT = 0 };
 enum {
@@ -68,6 +69,7 @@ enum {
     X(GetTensorMutableData, 51, OrtStatus *, (OrtValue *, void **))                                \
     X(CastTypeInfoToTensorInfo, 55, OrtStatus *,                                                   \
       (const OrtTypeInfo *, const OrtTensorTypeAndShapeInfo **))                                   \
+    X(GetOnnxTypeFromTypeInfo, 56, OrtStatus *, (const OrtTypeInfo *, int *kind))                  \
     X(GetTensorElementType, 60, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int *element))    \
     X(GetDimensionsCount, 61, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, size_t *))          \
     X(GetDimensions, 62, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int64_t *, size_t))      \

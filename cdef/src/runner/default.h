@@ -7,6 +7,7 @@
 /* Does it mean that no host serves now: may opening or asking again help? NO_HOST, BUSY, HOST_GONE,
  * CLOSED, CORRUPT. */
 bool shmb_status_lacks_host(shmb_status status);
+/* Reads the number that a runner takes by default. */
 shmb_status shmb_default_open(struct default_advice **out, const char *text, struct error *e);
 /* The number as that dtype, until the next call; NULL where it has no exact counterpart in it. */
 const shmb_tensor *shmb_default_as(struct default_advice *d, shmb_dtype want);

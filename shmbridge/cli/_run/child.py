@@ -10,9 +10,10 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from shmbridge._native import lib
 from shmbridge.cli._processes import handle, reap
 from shmbridge.cli._text import ending, one_line
-from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError
+from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError, error_of
 
 GRACE = 0.5  # seconds for it to end
 
@@ -22,8 +23,8 @@ class Child:
     `said` is then, and returns when `life` says something, because this process wants it, or ends,
     because it has died.
 
-    Raises ModelError with the reason if it fails before; DeadlineError if it is not ready in so
-    many seconds.
+    Raises the error with which it fails before; ModelError if it ends; DeadlineError if it is not
+    ready in so many seconds.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class Child:
                 "a longer --deadline"
             )
         try:
-            why, self.said = ready.recv()
+            status, self.said = ready.recv()
         except EOFError:
-            why = f"{self.ended(GRACE)} while it loaded"
-        return ModelError(why) if why else None
+            return ModelError(f"{self.ended(GRACE)} while it loaded")
+        return error_of(status, self.said) if status else None
 
     def ended(self, seconds: float) -> str:
         """How it has ended; "": it has not, nor does within so many seconds."""
@@ -89,15 +90,16 @@ def _be(
 
     def works(said: str) -> None:
         handle(signal.SIG_IGN)  # signals are the run's concern: the compiler may still want advice
-        ready.send(("", said))
+        ready.send((0, said))
 
     try:
         work(works, life)
     except SystemExit as error:  # of a policy that loads
         os._exit(error.code if isinstance(error.code, int) else 1)
     except Exception as error:
+        status = getattr(error, "status", 0) or lib.SHMB_SYSTEM
         with contextlib.suppress(OSError):
-            ready.send((one_line(error), ""))
+            ready.send((status, one_line(error)))
     sys.exit()
 
 

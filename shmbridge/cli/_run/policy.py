@@ -19,8 +19,8 @@ from shmbridge._bridge import segment
 from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.cli._run.child import GRACE, Child
-from shmbridge.cli._text import log
-from shmbridge.errors import printable
+from shmbridge.cli._text import log, one_line
+from shmbridge.errors import ModelError, printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
 if TYPE_CHECKING:
@@ -77,7 +77,10 @@ class Policy(Child):
             _private = True
 
         with ExitStack() as stack:
-            model = self._load()
+            try:
+                model = self._load()
+            except Exception as error:  # not of a host for which there is no room
+                raise ModelError(one_line(error)) from error
             record = stack.enter_context(open_log(self._record)) if self._record else None
             host = PrivateHost(self.name, channels=self._channels, **ROOM)
             hosts.append(stack.enter_context(host))
