@@ -257,7 +257,7 @@ static void onnx_interrupt(struct model *m) {
 }
 
 const struct backend shmb_onnx_backend = {
-    .known = "threads, providers, custom_ops, library, agent.NAME, ",
+    .known = "threads, providers, library, agent.NAME, ",
     .open = onnx_open,
     .run = onnx_run,
     .interrupt = onnx_interrupt,

@@ -59,7 +59,7 @@ static shmb_status onnx_start(struct session *s, const char *file, OrtEnv **env,
 
 /* What the URL says; NULL: nothing. */
 struct choice {
-    const char *threads, *providers, *custom_ops, *library;
+    const char *threads, *providers, *library;
 };
 
 /* "CUDAExecutionProvider" and "CUDA" are one; the CPU is always there, and last. */
@@ -79,7 +79,6 @@ static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *optio
 
 static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *options,
                                     const struct choice *c, struct error *e) {
-    void *library; /* of custom operators: stays */
     char *end = NULL;
     long threads = 1;
     if (c->threads)
@@ -91,10 +90,6 @@ static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *o
     OrtStatus *status = ORT(api, SetIntraOpNumThreads)(options, (int)threads);
     if (!status) status = ORT(api, DisableCpuMemArena)(options); /* it keeps memory */
     if (shmb_onnx_check(api, status, SHMB_INVALID, "ONNX Runtime", e)) return e->status;
-    if (c->custom_ops &&
-        shmb_onnx_check(api, ORT(api, RegisterCustomOpsLibrary)(options, c->custom_ops, &library),
-                        SHMB_INVALID, "custom_ops", e))
-        return e->status;
     for (const char *name = c->providers; name && *name;) {
         size_t bytes = strcspn(name, ",");
         if (add_provider(api, options, name, bytes, e)) return e->status;
@@ -107,7 +102,6 @@ shmb_status shmb_onnx_session_open(struct session *s, const char *file, struct u
                                    struct error *e) {
     const struct choice c = {.threads = shmb_url_take(url, "threads"),
                              .providers = shmb_url_take(url, "providers"),
-                             .custom_ops = shmb_url_take(url, "custom_ops"),
                              .library = shmb_url_take(url, "library")};
     OrtEnv *env;
     OrtSessionOptions *options;

@@ -51,8 +51,6 @@ enum {
     X(CreateSessionOptions, 10, OrtStatus *, (OrtSessionOptions **))                               \
     X(DisableCpuMemArena, 19, OrtStatus *, (OrtSessionOptions *))                                  \
     X(SetIntraOpNumThreads, 24, OrtStatus *, (OrtSessionOptions *, int threads))                   \
-    X(RegisterCustomOpsLibrary, 29, OrtStatus *,                                                   \
-      (OrtSessionOptions *, const char *path, void **library))                                     \
     X(SessionGetInputCount, 30, OrtStatus *, (const OrtSession *, size_t *))                       \
     X(SessionGetOutputCount, 31, OrtStatus *, (const OrtSession *, size_t *))                      \
     X(SessionGetInputTypeInfo, 33, OrtStatus *, (const OrtSession *, size_t, OrtTypeInfo **))      \
