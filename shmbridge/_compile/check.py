@@ -19,7 +19,7 @@ from shmbridge._compile.wrap import Port
 from shmbridge._values.agreement import Difference, difference
 from shmbridge.errors import ModelError, ShmbridgeError
 
-ROUNDS, NAN_ROUNDS = 12, 3
+ROUNDS = 12
 # Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
 SECONDS, ENOUGH, BYTES = 60, 20, 4 << 30
 RESERVED = 4 << 30  # bytes of addresses that a runner takes for its request
@@ -87,8 +87,7 @@ def _check(built: Built, library: Path, seed: int) -> str:
 
 def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
     try:
-        verdict = _compare(built, runner, _questions(built, seed))
-        return f"{verdict}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
+        return f"{_compare(built, runner, _questions(built, seed))}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
@@ -99,37 +98,14 @@ def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         return f"{verdict}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
 
 
-def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
-    """What the verdict says of NaN, of which two runtimes may make different things."""
-    if not any("float" in port.dtype for port in built.inputs):
-        return ""
-    rng = np.random.default_rng(seed)
-
-    def some(array: Any) -> Any:
-        if "float" not in array.dtype.name:
-            return array
-        return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
-
-    try:
-        verdict = _compare(built, runner, _questions(built, seed, some), NAN_ROUNDS)
-    except CompileError as error:
-        return f"\n  where inputs are NaN, {error}"
-    return "\n  the same where inputs are NaN" if verdict.startswith("checked") else ""
-
-
-def _compare(
-    built: Built,
-    runner: shmbridge.Runner,
-    asked: Iterable[Callable[[], Inputs]],
-    rounds: int = ROUNDS,
-) -> str:
+def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[], Inputs]]) -> str:
     """Asks both: what was tried, and whether they agree. Errors: CompileError at the first answer
     that differs."""
     compared = rejected = unstable = 0
     ranges = dict[str, tuple[float, float]]()
     why, worst, until = "", Difference(0, 0, 0), time.monotonic() + ENOUGH
     for question in asked:
-        if compared == rounds or rejected == REJECTED or time.monotonic() > until:
+        if compared == ROUNDS or rejected == REJECTED or time.monotonic() > until:
             break
         try:
             arrays = [np.asarray(array) for array in question()]

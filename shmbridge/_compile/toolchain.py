@@ -27,21 +27,17 @@ class CompileError(ShmbridgeError):
 
 @dataclass
 class BuildDirectory:
-    """One model to compile. say: prints a line for the user. sizes: the sizes of open dimensions,
-    by name. signature: of a SavedModel."""
+    """One model to compile. sizes: the sizes of open dimensions, by name. signature: of a
+    SavedModel."""
 
     model: Path
     folder: Path
     sizes: dict[str, int] = field(default_factory=dict)
     signature: str | None = None
-    say: Callable[[str], None] = print
-    verbose: bool = False
 
     def run(self, *command: str | Path, environment: dict[str, str] | None = None) -> str:
         """What the command printed. environment: more variables. Errors: CompileError."""
         words = [str(word) for word in command]
-        if self.verbose:
-            self.say(shlex.join(words))
         report, output = supervised.run(
             words,
             cwd=self.folder,
@@ -53,7 +49,7 @@ class BuildDirectory:
         if report.status != 0:
             why = report.unstarted or f"failed with status {report.status}"
             said = "\n".join(f"{stdout}{report.stderr}".strip().splitlines()[-TAIL:])
-            raise CompileError(f"{words[0]}: {why}:\n{said}")
+            raise CompileError(f"{shlex.join(words)}: {why}:\n{said}")
         return stdout
 
     def link(self, built: Built) -> Path:

@@ -43,7 +43,6 @@ class Options:
         metavar="DIR",
         type=click.Path(file_okay=False, path_type=Path),
     )
-    verbose: bool = option("Print the commands.", "-v", "--verbose")
 
     @property
     def kind(self) -> str:
@@ -89,7 +88,7 @@ def compile(options: Options) -> None:
         within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
                            of the output's greatest value, or of 1
         not checked        MODEL's runtime accepted none of the inputs, or took too long
-    A library that differs more is not written. Differences on NaN are only reported.
+    A library that differs more is not written. NaN is no input that is compared.
     """
     options.check()
     handle(signal.default_int_handler)  # however this ends, the folder and what works there go
@@ -107,7 +106,7 @@ def build(options: Options, folder: str) -> None:
     from shmbridge._compile.toolchain import BuildDirectory, CompileError
 
     where, sizes = (options.model.absolute(), Path(folder)), dict(options.sizes)
-    job = BuildDirectory(*where, sizes, options.signature, click.echo, options.verbose)
+    job = BuildDirectory(*where, sizes, options.signature)
     try:
         built = import_module(f"shmbridge._compile.{options.kind}").build(job)
         library = job.link(built)
