@@ -26,7 +26,7 @@ from shmbridge.cli._text import ending
 from shmbridge.errors import calling
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that ended early is replaced
+PAUSE = 1.0  # seconds before a worker that ended earlier is replaced
 ENDED = os.WEXITED | os.WNOWAIT
 GRACE = 1.0, 1.5, 3.0  # `shmbridge stop` gives the supervisor 4 s
 
@@ -76,7 +76,6 @@ class _Supervisor:
         self.name, self.count, self.pid = name, count, os.getpid()
         self.started = False  # all workers have answered
         self._workers: dict[int, tuple[int, float]] = {}  # (number, start), by process
-        self._early_ends = [0] * count
         self._ready, self._its_ready = os.pipe()
 
     def start(self) -> Worker | None:
@@ -107,7 +106,7 @@ class _Supervisor:
         while True:
             if ended := self._reap(os.WNOHANG if due else 0):
                 number, seconds, status = ended
-                pause = self._pause(number, seconds)
+                pause = PAUSE if seconds < STEADY else 0.0
                 due[number] = time.monotonic() + pause
                 click.echo(
                     f"worker {number} has ended ({ending(status)}): starting another"
@@ -121,11 +120,6 @@ class _Supervisor:
                 segment.refuse_living(self.name, number)
                 if worker := self._fork(number):
                     return worker
-
-    def _pause(self, number: int, seconds: float) -> float:
-        """Before the replacement of a worker that lived for so long."""
-        early = self._early_ends[number] = self._early_ends[number] + 1 if seconds < STEADY else 0
-        return min(FIRST_PAUSE * 2 ** (early - 1), LONGEST_PAUSE) if early else 0.0
 
     def _fork(self, number: int) -> Worker | None:
         """Starts a worker, and returns None; in the worker, whose signals are blocked until

@@ -158,15 +158,14 @@ def test_a_runner_with_retries_gets_advice_while_workers_are_killed(workers, nam
         assert runner.evaluate({"x": 1}) in living(name).values()
 
 
-def test_a_worker_that_keeps_ending_is_replaced_ever_more_slowly(workers, name):
+def test_a_worker_that_keeps_ending_is_replaced_once_a_second(workers, name):
     serving = workers("ends")
     until_time = time.monotonic() + 4
     while time.monotonic() < until_time:
         with contextlib.suppress(shmbridge.ShmbridgeError), shmbridge.connect(name) as runner:
             runner.evaluate({"x": 1})
     said = serving.end()
-    assert "(exit 3): starting another in 0.2 s" in said
-    assert "another in 0.4 s" in said and said.count("starting another") < 14
+    assert "(exit 3): starting another in 1.0 s" in said and said.count("starting another") < 14
 
 
 def test_the_end_of_another_child_ends_no_worker(name, where):
@@ -279,8 +278,6 @@ def test_ls_and_inspect_show_every_worker(workers, name):
         pid = runner.evaluate({"x": 1})
         said = run("ls").stdout
         assert f"shm://{name} " in said and f"shm://{name} worker 1 " in said
-        shown = json.loads(run("ls", "--json").stdout)
-        assert [b["worker"] for b in shown if b["name"] == name] == [0, 1]
         said = run("inspect", name).stdout
         assert f"shm://{name}: host" in said and f"shm://{name} worker 1: host" in said
         lines = list(map(json.loads, run("inspect", name, "--json").stdout.splitlines()))
