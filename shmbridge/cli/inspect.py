@@ -51,7 +51,8 @@ def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
     ]
     if as_json:
         shown = [{**asdict(channel), "sends": a, "gets": b} for channel, a, b in channels]
-        click.echo(json.dumps({**asdict(bridge), "channels": shown}, default=asdict))
+        whole = {**asdict(bridge), "served": bridge.served, "channels": shown}
+        click.echo(json.dumps(whole, default=asdict))
         return
     end = "another one will take its place" if others else "shmbridge gc removes its files"
     state = _host(bridge) if bridge.alive else f"its host is dead; {end}"

@@ -1,9 +1,7 @@
 """shmbridge ls and gc: the bridges below /dev/shm, and what dead hosts left there."""
 
-import json
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Literal
 
 import click
@@ -33,19 +31,14 @@ def _table(bridges: Iterable[BridgeInfo]) -> Table:
 
 
 @click.command()
-@click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON, for programs; sizes in bytes."
-)
-def ls(as_json: bool) -> None:
+def ls() -> None:
     """List the bridges: state, channels, replies served.
 
     A bridge is dead if its host ended without closing it; shmbridge gc removes it. Channel states:
     attached (a runner uses it), refused (its runner violated the protocol).
     """
     bridges = overview.bridges()
-    if as_json:
-        click.echo(json.dumps([{**asdict(bridge), "served": bridge.served} for bridge in bridges]))
-    elif bridges:
+    if bridges:
         console().print(_table(bridges))
     else:
         click.echo("no bridges; create one: shmbridge serve NAME …")

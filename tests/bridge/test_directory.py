@@ -124,7 +124,7 @@ def test_every_command_finds_a_bridge_in_a_directory(name, place, said, tmp_path
         assert f"stopped {place}/{name}" in said("stop", url, **there)
         assert not list(place.iterdir())
     said(*served, name, SHMBRIDGE_DIR=str(place))
-    (bridge,) = json.loads(said("ls", "--json", SHMBRIDGE_DIR=str(place)))
+    (bridge,) = map(json.loads, said("inspect", "--json", SHMBRIDGE_DIR=str(place)).splitlines())
     assert (bridge["name"], bridge["alive"]) == (f"{place}/{name}", True)
     os.kill(bridge["pid"], 9)
     assert f"removed {place}/shmb.{name}" in said("gc", SHMBRIDGE_DIR=str(place))
