@@ -66,9 +66,7 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
 
 def task(command: str, **options: Any) -> Task:
     """The limit of time is generous, for a busy machine."""
-    baselines = RESULTS / "baselines.json"
-    scores = {"size": text_size}
-    return Task(command, llvm="inline", scores=scores, seconds=1800, baselines=baselines, **options)
+    return Task(command, llvm="inline", scores={"size": text_size}, seconds=1800, **options)
 
 
 def bytes_saved(outcome: Any, baseline: Any) -> float:

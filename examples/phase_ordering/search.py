@@ -50,7 +50,7 @@ def command(
 def make_task(opt: Sequence[str], **scores: Callable[[Path], float]) -> Task:
     """That command; it writes LLVM's IR as text. Its baseline is -Oz."""
     words = [*opt, "{module}", "-S", "-o", "{output}"]
-    return Task(words, scores=scores, baselines=PLUGIN.parent / "baselines.json")
+    return Task(words, scores=scores)
 
 
 def instructions() -> Task:

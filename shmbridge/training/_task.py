@@ -18,7 +18,6 @@ from shmbridge._jobs import supervised
 from shmbridge._llvm import compilers, preload
 from shmbridge._runner.urls import with_options
 from shmbridge.errors import InvalidError, ShmbridgeError
-from shmbridge.training._baselines import Baselines
 from shmbridge.training._compilation import SENT, Compilation, Outcome, OutcomeKind, label_of
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
@@ -27,7 +26,6 @@ from shmbridge.training.scores import Score
 # time is over
 CONNECT = 1e6
 SECONDS = 60.0
-VERSION = 10.0  # seconds for a compiler to say its version
 PLACEHOLDER = re.compile(r"\{(?:module|output|url|folder)\}")
 
 
@@ -81,8 +79,6 @@ class Task:
         scores: Functions of the output's path, by name. They may run in several threads at once.
         seconds: Time limit of a compilation, without waiting for a host of this process.
         memory: Limit of the bytes that all processes of a compiler use together; 4 GiB if not set.
-        baselines: A JSON file that stores baselines for later runs of the trainer. None: keep them
-            in memory.
 
     Raises:
         InvalidError: There is no such program, the command contains no module, or the compiler does
@@ -100,7 +96,6 @@ class Task:
         scores: Mapping[str, Score] | None = None,
         seconds: float = SECONDS,
         memory: int = supervised.MEMORY,
-        baselines: str | os.PathLike[str] | None = None,
     ) -> None:
         self.words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
         if not isinstance(scores, Mapping | None):
@@ -138,10 +133,8 @@ class Task:
         self._limit = limit
         limited = limit is not None and compilers.tells_default(self.words[0])
         self._tells_default = include_default or limited
-        self._baselines = Baselines(baselines)
+        self._baselines = dict[tuple[Module, bytes], dict[str, float]]()
         self._broken = set[Module]()  # that do not compile without advice
-        self._version = ""
-        self._lock = threading.Lock()
 
     @property
     def channels(self) -> int:
@@ -165,10 +158,7 @@ class Task:
         return Compilations(self).run(module, url, label or label_of(module))
 
     def baseline(self, module: Module) -> dict[str, float]:
-        """The scores without advice. The module is compiled once for each content of its file,
-        flags, and version of the compiler.
-
-        Changes of included files, or of a score's function, are not detected: remove the file then.
+        """The scores without advice. The module is compiled once for each content of its file.
 
         Args:
             module: The module.
@@ -178,21 +168,9 @@ class Task:
 
         Raises:
             ShmbridgeError: The compiler fails even without advice. The text contains the command.
-            OSError: The module, or the file of baselines, cannot be read or written.
+            OSError: The module cannot be read.
         """
         return Compilations(self).baseline(module)
-
-    def _key(self, module: Module) -> str:
-        with self._lock:
-            if not self._version:
-                program = str(shutil.which(self.words[0]))
-                report, printed = supervised.run([program, "--version"], seconds=VERSION)
-                changed = os.stat(program).st_mtime_ns
-                self._version = f"{program} {changed} {report.status} {printed!r}"
-        said = [self._version, *self.words, *module.flags, str(module.folder), *sorted(self.scores)]
-        digest = hashlib.sha256("\0".join(said).encode(errors="surrogateescape"))
-        digest.update(module.path.read_bytes())
-        return digest.hexdigest()
 
     def _start(self, module: Module, url: str | None, label: str) -> Compilation:
         """Starts to compile a module; arguments as `run`."""
@@ -299,17 +277,16 @@ class Compilations:
         return replace(outcome, kind=OutcomeKind.ADVICE)
 
     def baseline(self, module: Module) -> dict[str, float]:
-        task, key = self._task, self._task._key(module)
-        found = task._baselines.get(key)
-        if found is None or found.keys() != task.scores.keys():
+        key = module, hashlib.sha256(module.path.read_bytes()).digest()
+        found = self._task._baselines.get(key)
+        if found is None:
             outcome = self.run(module, None, label_of(module))
             if not outcome.ok:
                 raise ShmbridgeError(
                     f"{module.name}: no baseline: {outcome.kind} {outcome.signal or outcome.exit}: "
                     f"{outcome.stderr[-500:].strip()}: try {outcome.command}"
                 )
-            found = dict(outcome.scores)
-            task._baselines.put(key, found)
+            found = self._task._baselines[key] = dict(outcome.scores)
         return dict(found)
 
     def end(self) -> None:

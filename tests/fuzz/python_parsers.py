@@ -15,7 +15,6 @@ from shmbridge import InvalidError, Ragged, ShmbridgeError, serdes
 from shmbridge._grpc import wire
 from shmbridge.logs import LogWriter, TrainingLog
 from shmbridge.training import Corpus, scores
-from shmbridge.training._baselines import Baselines
 
 NUMBERS = ["-1", "0", "1e400", "NaN", "-Infinity", "1" * 400, "9" * 5000, f"{1 << 63}", '""']
 NESTED = b"[" * 100_000
@@ -80,7 +79,6 @@ JSON = [COMMANDS.encode(), CORPUS.encode()]
 PARSERS = {
     "logs/_reader.py": (log, read_log),
     "training/_corpus.py": (lambda _: JSON, read_corpus),
-    "training/_baselines.py": (lambda _: [b'{"a.c": {"text": 12.5, "data": 0}}'], Baselines),
     "training/scores.py": (object_file, read_object),
     "serdes/protobuf.py": (
         lambda _: [serdes.find("protobuf").encode_request(FEATURES, np.dtype("i8"))],

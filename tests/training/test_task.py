@@ -1,7 +1,6 @@
 """Tasks: what a compiler is told, how it asks, and baselines."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -418,10 +417,7 @@ def counting(sh, tmp_path):
     log = tmp_path / "log"
 
     def make(extra="", **options):
-        script = (
-            f'[ "$1" = --version ] && {{ echo 1.0; exit; }}\n[ "$1" = -x ] && shift\n'
-            f'echo run >> {log}; wc -c < "$1" > "$2" {extra}'
-        )
+        script = f'[ "$1" = -x ] && shift\necho run >> {log}; wc -c < "$1" > "$2" {extra}'
         return sh(script, scores=options.pop("scores", TEXT), **options)
 
     make.runs = lambda: len(log.read_text().splitlines()) if log.exists() else 0
@@ -452,30 +448,6 @@ def test_a_compilation_that_starts_while_all_end_is_ended(sh, corpus):
     compilations.end()
     with contextlib.closing(compilations.start(corpus[0], None, "a")) as compilation:
         assert compilation.finish().kind == "ended"
-
-
-def test_baselines_are_kept_in_a_file(counting, corpus, tmp_path):
-    file = tmp_path / "baselines.json"
-    first = counting(baselines=file)
-    first.baseline(corpus[0])
-    second = Task(first.words, scores=TEXT, baselines=file)
-    assert second.baseline(corpus[0]) == {"text": 14.0} and counting.runs() == 1
-    second.baseline(corpus[1])
-    first.baseline(corpus[2])  # knows nothing of the second's yet
-    third = Task(first.words, scores=TEXT, baselines=file)
-    assert [third.baseline(module)["text"] for module in corpus] == [14.0] * 3
-    assert counting.runs() == 3 and len(json.loads(file.read_text())) == 3
-    os.utime(first.words[0])  # another version of the compiler
-    Task(first.words, scores=TEXT, baselines=file).baseline(corpus[0])
-    assert counting.runs() == 4
-    assert sorted(path.name for path in tmp_path.glob("baselines*")) == ["baselines.json"]
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"x": "y"}}'])
-def test_a_file_that_holds_no_baselines_is_an_error(tmp_path, text):
-    (tmp_path / "b.json").write_text(text)
-    with pytest.raises(InvalidError, match="b.json: expected the JSON file of baselines"):
-        Task("cat {module}", baselines=tmp_path / "b.json")
 
 
 def test_a_compiler_that_fails_without_advice_has_no_baseline(counting, corpus):
