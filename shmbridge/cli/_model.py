@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from shmbridge import Batch, connect
+from shmbridge import connect
 from shmbridge.errors import InvalidError
 from shmbridge.runners.python import load
 
@@ -38,22 +36,5 @@ class OnnxModel:
         self.runner = connect(f"onnx://{path.resolve()}?threads={threads}", deadline=math.inf)
         self.inputs = self.runner.expected() or {}
 
-    def check_batch(self, size: int) -> None:
-        """Raises InvalidError unless the model takes batches of up to `size` rows."""
-        for spec in self.inputs.values():
-            if not spec.shape or spec.shape[0] is not None:
-                raise InvalidError(
-                    f"the model's input {spec} takes no batches of up to {size}: export it with a "
-                    "symbolic first dim, or serve without batches"
-                )
-
     def __call__(self, question: Mapping[str, Any]) -> Any:
-        if isinstance(question, Batch):
-            question = {name: self._rows(name, rows) for name, rows in question.items()}
         return self.runner.evaluate(question)
-
-    def _rows(self, name: str, rows: Any) -> Any:
-        """Without the first dim of each request where that is the model's, too."""
-        spec = self.inputs.get(name)
-        twice = isinstance(rows, np.ndarray) and rows.shape[1:2] == (1,)
-        return rows[:, 0] if spec and twice and rows.ndim > len(spec.shape or ()) else rows

@@ -127,6 +127,8 @@ class Options:
         """Raises UsageError for options that conflict. host: those of `Host` that are given."""
         if (self.onnx is None) == (self.function is None):
             raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
+        if self.onnx and self.batched:
+            raise click.UsageError("--max-batch: expected --python, as --onnx answers one by one")
         if self.workers > 1:
             self._check_workers(host)
 
@@ -151,12 +153,7 @@ class Options:
 
     def load(self) -> Model:
         """The model."""
-        if self.onnx is None:
-            return load_python(str(self.function))
-        model = OnnxModel(self.onnx, self.threads)
-        if self.batched:
-            model.check_batch(self.max_batch)
-        return model
+        return OnnxModel(self.onnx, self.threads) if self.onnx else load_python(str(self.function))
 
 
 def _introduction(host: Host, model: Model, options: Options, end: str) -> Iterator[str]:
@@ -170,7 +167,7 @@ def _introduction(host: Host, model: Model, options: Options, end: str) -> Itera
 def _answer(options: Options, host: Host, service: Counted) -> None:
     """Until the host closes or a signal ends the service."""
     model = service.model
-    if isinstance(model, OnnxModel) and not (options.batched or options.record):
+    if isinstance(model, OnnxModel) and not options.record:
         host.answer_by(handle_of(model.runner), service.answered)
     batches = host.batches(options.max_batch, options.max_wait)
     for question in batches if options.batched else host:

@@ -113,11 +113,6 @@ class PipeBackedHost(Host):
         """How many compilers are connected."""
         return int(lib.shmb_pipe_server_talking(self._server))
 
-    @property
-    def defaulted(self) -> int:
-        """How many questions were answered with the default advice."""
-        return sum(self._info(line).defaulted for line in range(len(self._fifos) // 2))
-
     def _info(self, line: int) -> Any:
         info = ffi.new("shmb_conversation_info *")
         lib.shmb_pipe_server_info(self._server, line, info)

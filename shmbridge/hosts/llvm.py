@@ -38,8 +38,6 @@ class LlvmHost(PipeBackedHost):
     Args:
         url: "llvm:///PATH", with or without decisions=.
         defaults: The advice to use if the model gives none, by decision, such as {"inline": 0}.
-        linger: Seconds. A compiler whose pipes close spins forever. So after the host closes, a
-            thread sends running compilers the default advice until they end, at most for this time.
         options: As in `Host`.
 
     Attributes:
@@ -53,7 +51,6 @@ class LlvmHost(PipeBackedHost):
         url: str,
         *,
         defaults: Mapping[str, Any] | None = None,
-        linger: float = LINGER,
         **options: Any,
     ) -> None:
         self._path, chosen = split(url.partition("://")[2])
@@ -72,7 +69,6 @@ class LlvmHost(PipeBackedHost):
                     f"{url!r}: a default for {decision} needs ?decisions={decision}, which tells "
                     "its pipes apart"
                 )
-        self._linger = linger
         lines = [
             PipePair(self._pair(decision), "llvm", advice.get(decision, ""))
             for decision in self.decisions
@@ -110,8 +106,8 @@ class LlvmHost(PipeBackedHost):
         )
 
     def close(self) -> None:
-        """Removes the pipes. A thread answers running compilers with the default advice. You may
-        call it twice."""
+        """Removes the pipes. Compilers whose pipes close spin forever, so a thread gives running
+        ones the default advice, for up to a minute. You may call it twice."""
         ending = not self._closed and not lib.shmb_host_forked(self._h)
         super().close()
         if ending and threading.main_thread().is_alive():
@@ -125,7 +121,7 @@ class LlvmHost(PipeBackedHost):
     def _see_out(self) -> None:
         """The bridge is closed: its runners have nothing to say, and so what is asked gets the
         default."""
-        until = time.monotonic() + self._linger
+        until = time.monotonic() + LINGER
         lib.shmb_pipe_server_stop(self._server)
         while True:
             lib.shmb_pipe_server_run(self._server, ffi.NULL, SLICE_NS)

@@ -105,6 +105,7 @@ def test_serve_takes_sizes_with_letters(serve, name):
     (["n", "--python", "models:total", "--onnx", "models.py"], "expected one model"),
     (["n", "--onnx", "nowhere.onnx"], "does not exist"),
     (["n", "--python", "models:total", "--max-batch", "0"], "not in the range"),
+    (["n", "--onnx", "models.py", "--max-batch", "2"], "expected --python"),
     (["n", "--python", "models:total", "--request-bytes", "many"], "a number of bytes"),
     (["n", "--python", "models:total", "--until-idle", "-1"], "expected seconds"),
 ])  # fmt: skip

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-from support.cli import X, evaluate, refused, run, together
+from support.cli import X, evaluate, run, together
 
 import shmbridge
 from shmbridge.logs import TrainingLog
 
 
-def onnx_file(path, first="batch"):
-    """x [first, 3] -> y = x·w [first]."""
+def onnx_file(path):
+    """x [batch, 3] -> y = x·w [batch]."""
     pytest.importorskip("onnx")
     from support.onnx_models import T, node, save
 
-    ports = [("x", T.FLOAT, [first, 3])], [("y", T.FLOAT, [first])]
+    ports = [("x", T.FLOAT, ["batch", 3])], [("y", T.FLOAT, ["batch"])]
     return save(path, [node("MatMul", "x w", "y")], *ports, {"w": np.float32([1, 10, 100])})
 
 
@@ -38,17 +38,6 @@ def test_onnx_shows_both_sides_of_a_mismatch(serve, name, where, features, found
     assert evaluate(name, x=X) == 321.0
 
 
-def test_onnx_batches_runners_with_or_without_the_batch_dim(serve, name, where):
-    serve(name, "--onnx", onnx_file(where / "m.onnx"), "--max-batch", 4, "--max-wait", 0.2)
-    assert together(name, [{"x": X}, {"x": X * 2}, {"x": X[None]}]) == [321.0, 642.0, 321.0]
-
-
-def test_onnx_of_a_fixed_batch_takes_no_batches(where):
-    model = onnx_file(where / "m.onnx", first=4)
-    said = refused(1, "serve", "n", "--onnx", model, "--max-batch", 2)
-    assert "takes no batches of up to 2" in said and "symbolic first dim" in said
-
-
 def test_without_onnx_runtime_serve_says_what_to_install(where):
     missing = where / "missing.so"
     model = onnx_file(where / "m.onnx")
@@ -57,16 +46,12 @@ def test_without_onnx_runtime_serve_says_what_to_install(where):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("options", [(), ("--max-batch", 2, "--max-wait", 0.2)])
-def test_onnx_records_what_it_advised(serve, name, where, options):
+def test_onnx_records_what_it_advised(serve, name, where):
     log = where / "log"
-    serving = serve(name, "--onnx", onnx_file(where / "m.onnx"), "--record", log, *options)
+    serving = serve(name, "--onnx", onnx_file(where / "m.onnx"), "--record", log)
     assert together(name, [{"x": X}, {"x": X * 2}]) == [321.0, 642.0]
     serving.end()
-    assert sorted(r.advice["advice"].item() for r in TrainingLog(log)) == [
-        321.0,
-        642.0,
-    ]
+    assert sorted(r.advice["advice"].item() for r in TrainingLog(log)) == [321.0, 642.0]
 
 
 def test_python_gets_only_what_the_model_refuses(name, where, in_thread):

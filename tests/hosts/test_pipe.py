@@ -286,9 +286,10 @@ def test_unknown_lines_on_llvms_channel_are_left_out_and_said(python, tmp_path):
     assert "LLVM's channel" in said and "continuing with the next line" in said
 
 
-def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):
+def test_a_header_that_cannot_be_answered_is_said(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("shmbridge.hosts.llvm.LINGER", 0)
     with (
-        Host(f"llvm://{tmp_path}/b", linger=0) as host,
+        Host(f"llvm://{tmp_path}/b") as host,
         open(tmp_path / "b.in", "rb", buffering=0),
         open(tmp_path / "b.out", "wb", buffering=0) as out,
     ):
@@ -300,11 +301,12 @@ def test_a_header_that_cannot_be_answered_is_said(tmp_path, in_thread, capfd):
     )
 
 
-def test_a_compiler_that_stays_is_seen_out_for_so_long_at_most(tmp_path):
+def test_a_compiler_that_stays_is_seen_out_for_so_long_at_most(tmp_path, monkeypatch):
     """The thread that does it would keep the program from ending."""
+    monkeypatch.setattr("shmbridge.hosts.llvm.LINGER", 0.1)
     before = set(threading.enumerate())
     with (
-        Host(f"llvm://{tmp_path}/b", linger=0.1) as host,
+        Host(f"llvm://{tmp_path}/b") as host,
         open(tmp_path / "b.in", "rb", buffering=0),
         open(tmp_path / "b.out", "wb", buffering=0) as out,
     ):

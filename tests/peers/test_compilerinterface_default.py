@@ -46,7 +46,6 @@ def test_json_gets_the_default_as_its_own(tmp_path):
     ):
         for question in (b'{"x":1}', b"[not json", b'{"x":2}'):
             assert ask(question)[1] == b'{"out": 0.5}'
-        assert host.defaulted == 3
 
 
 def test_questions_that_are_too_large_or_dropped_get_it_too(tmp_path, in_thread, capfd):
@@ -55,7 +54,6 @@ def test_questions_that_are_too_large_or_dropped_get_it_too(tmp_path, in_thread,
         with their_client(tmp_path / "p") as ask:
             for question in (b"x" * 100_000, FIRST, b"nonsense"):
                 assert ask(question)[1] == np.int32(4).tobytes()
-        assert host.defaulted == 3
         host.close()
         dropping.result()
     assert capfd.readouterr().err.count("shmbridge: pipe://") == 1

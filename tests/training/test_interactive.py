@@ -41,13 +41,13 @@ def clang(python, tmp_path):
 
 
 @pytest.fixture
-def env(tmp_path):
+def env(tmp_path, monkeypatch):
     """env(timeout): an environment at that channel."""
+    monkeypatch.setattr("shmbridge.hosts.llvm.LINGER", 0)
     made = []
 
     def make(timeout):
-        options = {"actions": 2, "timeout": timeout, "linger": 0}
-        made.append(CompilerEnv(f"llvm://{tmp_path}/channel", **options))
+        made.append(CompilerEnv(f"llvm://{tmp_path}/channel", actions=2, timeout=timeout))
         return made[-1]
 
     yield make
