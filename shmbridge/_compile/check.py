@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import shmbridge
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
-from shmbridge._values.agreement import Difference, difference
 from shmbridge.errors import ModelError, ShmbridgeError
 
 ROUNDS = 12
@@ -29,7 +28,35 @@ OWN_INPUTS = "if compilers ask other inputs, ask both models yours: onnx:// and 
 FAR = (4, 16, 64, 256, 1000)  # also of integers; one that is a length must not take all memory
 OPEN = (2, 1, 3)  # what an open dimension is, in turns
 SCALES = (1, 1e3, 1e6)  # of floats: a threshold may be far from 0
+# Of the output's greatest value, or of 1; other dtypes must be equal.
+TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "float64": 1e-9}
 Inputs = Sequence[Any]  # an array for each port
+
+
+class Difference(NamedTuple):
+    """Of two arrays."""
+
+    largest: float  # NaN and infinities agree with themselves
+    scale: float  # the greatest finite value
+    allowed: float
+
+    @property
+    def within(self) -> bool:
+        return self.largest <= self.allowed  # not when it is no number
+
+
+def difference(expected: Any, found: Any) -> Difference:
+    """Compares two arrays, whose tolerance is that of the expected dtype. Errors: ValueError for
+    different shapes."""
+    expected, found = np.asarray(expected), np.asarray(found)
+    if expected.shape != found.shape:
+        raise ValueError(f"expected the shape {list(expected.shape)}, found {list(found.shape)}")
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        largest = float(np.max(np.abs(a - b), where=~same, initial=0.0))
+    scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
+    return Difference(largest, scale, TOLERANCE.get(str(expected.dtype), 0) * max(1.0, scale))
 
 
 def check(built: Built, library: Path, seed: int = 0) -> str:
@@ -78,24 +105,25 @@ def _limited(work: Callable[[], str]) -> str:
 def _check(built: Built, library: Path, seed: int) -> str:
     with shmbridge.connect(f"aot://{library}") as runner:
         try:
-            return _random_check(built, runner, seed)
+            return verdict(built, runner, seed)
         except CompileError as error:
             raise CompileError(
                 f"do not deploy it: {error}; nothing was written (use --no-check to write it)"
             ) from None
 
 
-def _random_check(built: Built, runner: shmbridge.Runner, seed: int) -> str:
+def verdict(built: Built, runner: shmbridge.Runner, seed: int = 0) -> str:
+    """As `check`, of what a runner answers."""
     try:
         return f"{_compare(built, runner, _questions(built, seed))}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            verdict = _compare(built, runner, _questions(built, seed, np.abs))
+            said = _compare(built, runner, _questions(built, seed, np.abs))
         except CompileError:
             raise error from None
-        return f"{verdict}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
+        return f"{said}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
 
 
 def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[], Inputs]]) -> str:
@@ -117,7 +145,7 @@ def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[]
             rejected, why = rejected + 1, why or str(error) or type(error).__name__
             continue
         apart = _worst(built, arrays, expected, runner.advice)
-        if apart is None:
+        if apart is None or all(np.isnan(np.asarray(each, float)).all() for each in expected):
             unstable += 1
             continue
         compared += 1
@@ -128,7 +156,11 @@ def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[]
                 least, most = ranges.get(port.name, (low, high))
                 ranges[port.name] = min(least, low), max(most, high)
     if not compared:
-        of = f"{rejected} random inputs were rejected: {why}" if rejected else "rounding decides"
+        of = (
+            f"{rejected} random inputs were rejected: {why}"
+            if rejected
+            else "rounding decides, or no answer has a number"
+        )
         return f"not checked: {of}"
     shown = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in ranges.items())
     tried = f"{compared} random inputs" + (f" ({shown})" if shown else "")

@@ -28,7 +28,7 @@ def judge(case):
     from click.testing import CliRunner
 
     import shmbridge
-    from shmbridge._values.agreement import difference
+    from shmbridge._compile.check import difference
     from shmbridge.cli import main
 
     signal.alarm(300)
