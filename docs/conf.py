@@ -64,7 +64,7 @@ hawkmoth_autoconf = []
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 # Not installed for the site. A mocked base class would hide its subclasses' parameters.
-autodoc_mock_imports = ["google", "grpc", "grpc_health", "onnxruntime", "onnxscript"]
+autodoc_mock_imports = ["google", "grpc", "onnxruntime", "onnxscript"]
 autodoc_mock_imports += ["stable_baselines3", "torch"]
 autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True

@@ -14,11 +14,9 @@ from shmbridge._native import lib
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say on stderr comes as exceptions
 try:
     import grpc
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 except ImportError as error:
     raise errors.UnsupportedError(
-        "grpc:// needs the packages grpcio and grpcio-health-checking: pip install "
-        f"shmbridge[grpc] ({error})"
+        f"grpc:// needs the package grpcio: pip install shmbridge[grpc] ({error})"
     ) from error
 from shmbridge.serdes.protobuf import Protobuf
 
@@ -169,7 +167,7 @@ class _Threads(Executor):
 
 
 class Server:
-    """A gRPC server of one method and of the health service, on a port of its own.
+    """A gRPC server of one method, on a port of its own.
 
     behavior: as gRPC has it: (requests, context) yields replies for our streams, (request, context)
     returns the reply for a user's method; in bytes. Errors: InUseError, InvalidError."""
@@ -186,10 +184,6 @@ class Server:
         self._server = grpc.server(
             self._threads, options=[*_arguments(options), ("grpc.so_reuseport", 0)]
         )
-        alive = health.HealthServicer()
-        for each in ("", service):
-            alive.set(each, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(alive, self._server)
         self._server.add_generic_rpc_handlers((handler,))
         self.address = address
         if address.startswith("unix:"):

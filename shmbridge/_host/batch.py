@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _fastpath
-from shmbridge._host.request import Request, is_open, settle
+from shmbridge._host.request import Request, is_open
 from shmbridge._native import lib
 from shmbridge._values.tensor import Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -33,11 +33,6 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
             answer_error(self, error)
-
-    @property
-    def size(self) -> int:
-        """len(batch)."""
-        return len(self)
 
     @property
     def labels(self) -> list[str]:
@@ -99,7 +94,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
                 if outcome is None:
                     request.reply(**{name: rows[i] for name, rows in columns.items()})
                 else:
-                    settle(request, outcome)
+                    request._sent(outcome)
             except ShmbridgeError as error:
                 failed.append(error)
         if failed:

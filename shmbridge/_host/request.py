@@ -178,7 +178,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
         if done is True:
             return True
         if done is not None:
-            return settle(self, done)
+            return self._sent(done)
         self._check_open()
         if isinstance(advice, Mapping):
             return self.reply(**advice, **named)
@@ -297,11 +297,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
 def is_open(request: Request) -> bool:
     return request._open
-
-
-def settle(request: Request, outcome: int) -> bool:
-    """What _fastpath's replies came to, as `Request.reply`."""
-    return request._sent(outcome)
 
 
 def pass_on(request: Request, error: Exception) -> None:

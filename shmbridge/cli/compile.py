@@ -1,7 +1,6 @@
 """shmbridge compile: a model as a library that compilers call in their own process."""
 
 import os
-import shutil
 import signal
 import tempfile
 from dataclasses import dataclass
@@ -38,11 +37,6 @@ class Options:
         "The signature of a SavedModel.  [default: serving_default]", metavar="KEY"
     )
     no_check: bool = option("Do not compare the result with MODEL.")
-    keep: Path | None = option(
-        "Keep the generated files in DIR.",
-        metavar="DIR",
-        type=click.Path(file_okay=False, path_type=Path),
-    )
 
     @property
     def kind(self) -> str:
@@ -93,11 +87,7 @@ def compile(options: Options) -> None:
     options.check()
     handle(signal.default_int_handler)  # however this ends, the folder and what works there go
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
-        try:
-            build(options, folder)
-        finally:
-            if options.keep:
-                shutil.copytree(folder, options.keep, dirs_exist_ok=True)
+        build(options, folder)
 
 
 def build(options: Options, folder: str) -> None:

@@ -58,7 +58,6 @@ class PipeHost(PipeBackedHost):
         url: "pipe:///PATH". ?serdes=NAME selects a SerDes, by default "bitstream".
         default_advice: A number, also as an option of the URL. It is the answer if the model
             raises, or the question or the advice cannot be read, with one line on stderr.
-            `defaulted` counts.
         options: As in `Host`.
     """
 

@@ -47,7 +47,7 @@ def test_a_batch_ends_once_every_attached_runner_has_asked(host, runners, in_thr
             for i, runner in enumerate(several)
         ]
         batch = next(host.batches(max_size=8, max_wait=86400))
-        assert batch.size == 3 and batch["x"].shape == (3, 4) and batch["x"].dtype == np.int64
+        assert len(batch) == 3 and batch["x"].shape == (3, 4) and batch["x"].dtype == np.int64
         batch.reply(batch["x"].sum(axis=1))
         assert [call.result() for call in asking] == [4 * (10 * k + i) for i in range(3)]
 
@@ -56,7 +56,7 @@ def test_by_default_a_batch_waits_for_nobody(host, runners, in_thread):
     asker, _ = runners(2)  # the other does not ask
     asking = in_thread(lambda: [asker.evaluate({"x": i}) for i in range(50)])
     for _, batch in zip(range(50), host.batches(), strict=False):
-        assert batch.size == 1
+        assert len(batch) == 1
         batch.reply(batch["x"])
     assert asking.result() == list(range(50))
 
@@ -124,15 +124,15 @@ def test_batches_again_and_again(host, runners, in_thread):
     sizes = []
     answered = 0
     for batch in host.batches(max_size=8, max_wait=5e-3):
-        sizes.append(batch.size)
+        sizes.append(len(batch))
         x = batch["x"]
         assert (
-            x.shape == (batch.size, 3)
-            and len(batch["s"]) == batch.size
+            x.shape == (len(batch), 3)
+            and len(batch["s"]) == len(batch)
             and list(batch) == ["x", "s"]
         )
         batch.reply({"value": x[:, 0]}, text=[f"<{s}>" for s in batch["s"]])
-        answered += batch.size
+        answered += len(batch)
         if answered == 400:
             break
     for k, call in enumerate(asking):
@@ -179,8 +179,8 @@ def test_a_batch_holds_requests_of_one_signature_and_others_wait(host, runners, 
     seen = []
     for batch in host.batches(max_wait=0.2):
         assert all(request.signature == batch.requests[0].signature for request in batch.requests)
-        seen += [batch["x"].shape[1:]] * batch.size
-        batch.reply([str(shape) for shape in seen[-batch.size :]])
+        seen += [batch["x"].shape[1:]] * len(batch)
+        batch.reply([str(shape) for shape in seen[-len(batch) :]])
         if len(seen) == 5:
             break
     assert sorted(seen) == sorted(shapes)
@@ -191,9 +191,9 @@ def test_a_batch_has_at_most_max_size_requests(host, runners, in_thread):
     asking = [in_thread(runner.evaluate, {"x": i}) for i, runner in enumerate(runners(5))]
     answered = 0
     for batch in host.batches(max_size=2, max_wait=0.2):
-        assert batch.size <= 2
+        assert len(batch) <= 2
         batch.reply(batch["x"])
-        answered += batch.size
+        answered += len(batch)
         if answered == 5:
             break
     assert [call.result() for call in asking] == list(range(5))
@@ -298,7 +298,7 @@ def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
         pass  # until the host has the first request
     host.close()
     batch = batches.result()
-    assert batch.size == 1
+    assert len(batch) == 1
     with pytest.raises(ClosedError):
         batch.reply([1])
     with pytest.raises(ClosedError):
@@ -336,7 +336,7 @@ def test_a_batch_has_as_many_rows_as_len_says_and_is_else_a_mapping_of_features(
     host, runners, in_thread
 ):
     batch, asking = take(host, runners, in_thread, [{"x": i, "s": "a"} for i in range(3)])
-    assert len(batch) == batch.size == 3 and len(np.ones(len(batch))) == len(batch["x"])
+    assert len(batch) == 3 and len(np.ones(len(batch))) == len(batch["x"])
     assert list(batch) == list(batch.keys()) == ["x", "s"] and "x" in batch and "y" not in batch
     assert len(batch.keys()) == len(batch.items()) == len(batch.values()) == len(dict(batch)) == 2
     assert dict(batch)["s"] == ["a"] * 3 and (lambda x, s: sorted(x.tolist()))(**batch) == [0, 1, 2]

@@ -54,7 +54,7 @@ def target(tmp_path, serving, name):
     """target(kind): the URL of a model that a runner opens."""
 
     def grpc():
-        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+        pytest.importorskip("grpc", reason="grpc:// needs grpcio")
         return serving("grpc://127.0.0.1:0")
 
     def python():
@@ -98,7 +98,7 @@ def relay(in_thread, name):
 def listener(kind, tmp_path, new_name):
     """(what a relay listens at, what compilers open; None: the host's url)"""
     if kind.startswith("grpc"):
-        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+        pytest.importorskip("grpc", reason="grpc:// needs grpcio")
     if kind == "grpc, called":
         address = f"grpc://127.0.0.1:{free_port()}"
         return f"{address}?role=client", f"{address}?role=server"
@@ -167,7 +167,7 @@ def test_the_next_runners_question_is_asked_once(serving, relay, name, new_name,
 
 
 def test_two_relays_in_a_row_carry_scalars_as_they_are(serving, relay, name, new_name):
-    pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    pytest.importorskip("grpc", reason="grpc:// needs grpcio")
     serving(
         name, lambda request: {"a": np.float32(request["x"]), "b": np.bool_(True), "c": np.int8(-1)}
     )
@@ -221,7 +221,7 @@ def test_it_says_what_it_joins_and_ends_by_a_signal_with_a_summary(
 
 
 def test_a_signal_ends_it_also_while_the_model_computes(python, name, new_name, command):
-    pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+    pytest.importorskip("grpc", reason="grpc:// needs grpcio")
     model = python(
         """
         import sys, shmbridge
@@ -282,7 +282,7 @@ def test_a_signal_ends_it_quietly_while_it_waits_for_its_target(end, new_name):
 def test_it_outlives_the_target_and_finds_it_again(kind, python, name, new_name, relay, in_thread):
     """With retries compilers only wait while the target is away."""
     if kind == "grpc":
-        pytest.importorskip("grpc_health", reason="grpc:// needs grpcio-health-checking")
+        pytest.importorskip("grpc", reason="grpc:// needs grpcio")
     url = f"grpc://127.0.0.1:{free_port()}" if kind == "grpc" else f"shm://{name}"
     first = python(SERVE, url)
     assert first.line() == url
