@@ -129,8 +129,8 @@ def demo(features: list[np.ndarray[Any, Any]], advice: list[np.ndarray[Any, Any]
     Serves the model, and compiles and runs examples/c/ask.c with the installed library. If clang is
     installed, it then compiles a file with a policy's advice.
     """
+    handle(signal.default_int_handler)  # its programs end, too
     if features:
-        handle(signal.default_int_handler)
         with TemporaryDirectory(prefix="shmbridge-demo-") as folder:
             for line in _measure(folder, features, advice[0]):
                 click.echo(line)
@@ -139,7 +139,6 @@ def demo(features: list[np.ndarray[Any, Any]], advice: list[np.ndarray[Any, Any]
     clang = next(filter(shutil.which, CLANGS), None)
     if compiler is None:
         raise click.ClickException("expected a C compiler, found none: apt install gcc")
-    handle(signal.default_int_handler)  # its programs end, too
     with TemporaryDirectory(prefix="shmbridge-demo-") as folder:
         parts = {"A small compiler asks: inline this function?": _ask(folder, compiler)}
         title = "A real compiler asks: clang, unmodified"

@@ -127,7 +127,7 @@ class Options:
         """Raises UsageError for options that conflict. host: those of `Host` that are given."""
         if (self.onnx is None) == (self.function is None):
             raise click.UsageError("expected one model: --onnx FILE or --python MODULE:FUNCTION")
-        if self.onnx and self.batched:
+        if self.onnx and self.max_batch > 1:
             raise click.UsageError("--max-batch: expected --python, as --onnx answers one by one")
         if self.workers > 1:
             self._check_workers(host)
@@ -145,11 +145,6 @@ class Options:
                 f"--workers {self.workers} {'--record' if self.record else '--until-idle'}: "
                 "expected only one of them"
             )
-
-    @property
-    def batched(self) -> bool:
-        """Whether the model gets batches."""
-        return self.max_batch > 1
 
     def load(self) -> Model:
         """The model."""
@@ -170,7 +165,7 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     if isinstance(model, OnnxModel) and not options.record:
         host.answer_by(handle_of(model.runner), service.answered)
     batches = host.batches(options.max_batch, options.max_wait)
-    for question in batches if options.batched else host:
+    for question in batches if options.max_batch > 1 else host:
         service.answer(question)
         if service.stopping:
             break
