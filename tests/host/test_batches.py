@@ -68,7 +68,7 @@ def test_a_batch_that_is_kept_waits_as_long_as_the_next(host, runners, in_thread
     for i in range(3):
         asking = [in_thread(runner.evaluate, {"x": i}) for runner in several]
         kept.append(next(batches))
-        assert kept[-1].size == 2
+        assert len(kept[-1]) == 2
         kept[-1].reply(kept[-1]["x"])
         assert [call.result() for call in asking] == [i, i]
 
