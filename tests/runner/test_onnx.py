@@ -172,7 +172,6 @@ def test_sizes_that_changed_in_a_request_that_did_not_fit_are_taken_over_all_the
     [
         (helper.make_tensor_value_info("odd", T.STRING, [1]), "element type 8"),
         (helper.make_tensor_sequence_value_info("odd", T.FLOAT, None), "is no tensor"),
-        (helper.make_sparse_tensor_value_info("odd", T.FLOAT, [1]), "is no tensor"),
         (helper.make_tensor_value_info("odd", T.FLOAT8E4M3FN, [1]), "element type 17"),
     ],
 )
@@ -188,6 +187,14 @@ def test_inputs_that_no_feature_can_be_are_named(path, port, says):
         model.opset_import[0].version = 19
         models.onnx.save(model, file)
     with pytest.raises(InvalidError, match=f'the input "odd" .*{says}'):
+        connect(f"onnx://{file}")
+
+
+def test_a_sparse_tensor_is_refused_when_the_model_is_opened(path):
+    nodes = [node("SparseToDenseMatMul", "odd x", "advice", domain="com.microsoft")]
+    odd, dense = helper.make_sparse_tensor_value_info("odd", T.FLOAT, [8, 8]), (T.FLOAT, [8, 8])
+    file = save(path, nodes, [odd, ("x", *dense)], [("advice", *dense)])
+    with pytest.raises(InvalidError, match='the input "odd" is no tensor'):
         connect(f"onnx://{file}")
 
 

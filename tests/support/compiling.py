@@ -40,8 +40,6 @@ def quickly():
     def here(job, *command, **options):
         if "emx_onnx_cgen" not in command:
             return run(job, *command, **options)
-        if job.verbose:
-            job.say(" ".join(map(str, command)))
         before = os.getcwd()
         os.chdir(job.folder)
         try:

@@ -29,6 +29,7 @@ def model(nodes, inputs, outputs, initializers=None):
         helper.make_opsetid("", 17),
         helper.make_opsetid("ai.onnx.ml", 3),
         helper.make_opsetid("test.ops", 1),
+        helper.make_opsetid("com.microsoft", 1),
     ]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
