@@ -79,9 +79,9 @@ class Policy(Child):
         with ExitStack() as stack:
             try:
                 model = self._load()
+                record = stack.enter_context(open_log(self._record)) if self._record else None
             except Exception as error:  # not of a host for which there is no room
                 raise ModelError(one_line(error)) from error
-            record = stack.enter_context(open_log(self._record)) if self._record else None
             host = PrivateHost(self.name, channels=self._channels, **ROOM)
             hosts.append(stack.enter_context(host))
             works(host.name)
