@@ -145,11 +145,11 @@ def test_a_host_in_another_namespace_is_not_taken_for_a_process_of_this_one(spac
     with subprocess.Popen(command, stdout=subprocess.PIPE) as host:
         assert host.stdout.readline() == b"made\n"
         said = run("inspect", name).stdout
-        (shown,) = [each for each in run("ls", "--json").stdout.splitlines() if name in each]
+        shown = json.loads(run("inspect", name, "--json").stdout)
         host.kill()
     run("gc", name)
     assert "which is not visible here" in said and "computing" not in said.splitlines()[0]
-    assert json.loads(shown)[0]["since"] == 0
+    assert shown["since"] == 0
 
 
 def test_a_name_that_is_not_utf8_is_shown(name, python):
