@@ -120,25 +120,47 @@ static PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_
     Py_RETURN_NONE;
 }
 
-/* take(came, host, receive, layouts, timeout_ns) -> None: the list `came` has one more request.
- * Else a key whose layout is not known, or -shmb_status. receive: called with the timeout in place
- * of fast_receive, or None. */
-static PyObject *fast_take(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    static unsigned turns; /* from time to time Python is to look around */
-    if (count != 5 || !PyList_Check(args[0]) || !PyDict_Check(args[3]))
-        return PyErr_Format(PyExc_TypeError, "expected a list, a host, a function, a dict, a time");
-    if (++turns % TURNS_PER_LOOK == 0) return PyLong_FromLong(-SHMB_INTERRUPTED);
-    shmb_host *host = PyLong_AsVoidPtr(args[1]);
-    int64_t timeout = PyLong_AsLongLong(args[4]);
-    if (PyErr_Occurred()) return NULL;
-    PyObject *key = args[2] == Py_None ? PyLong_FromLongLong(fast_receive(host, timeout))
-                                       : PyObject_CallFunctionObjArgs(args[2], args[4], NULL);
-    PyObject *request = key ? (PyObject *)fast_question_of(args[3], key) : NULL;
-    if (!request && !PyErr_Occurred()) return key;
-    Py_XDECREF(key);
-    if (!fast_append(args[0], request)) return NULL;
-    Py_RETURN_NONE;
+/* An iterator over requests, which are the caller's alone: first those of the list `came`. It ends
+ * at a `key` whose layout is not known, or which is -shmb_status, and can go on. receive: called
+ * with the timeout in place of fast_receive, or None. */
+struct requests {
+    PyObject_HEAD PyObject *came, *receive, *layouts, *timeout;
+    shmb_host *host;
+    long long timeout_ns, key;
+    char asked; /* set by each request */
+    unsigned char turns;
+};
+
+static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    struct requests *r = (struct requests *)PyType_GenericAlloc(type, 0);
+    (void)named;
+    if (r && PyArg_ParseTuple(args, "O!KOO!O", &PyList_Type, &r->came, &r->host, &r->receive,
+                              &PyDict_Type, &r->layouts, &r->timeout))
+        r->timeout_ns = PyLong_AsLongLong(r->timeout);
+    if (!r) return NULL;
+    Py_XINCREF(r->came);
+    Py_XINCREF(r->receive);
+    Py_XINCREF(r->layouts);
+    Py_XINCREF(r->timeout);
+    if (PyErr_Occurred()) Py_CLEAR(r);
+    return (PyObject *)r;
+}
+
+static PyObject *requests_next(PyObject *self) {
+    struct requests *r = (struct requests *)self;
+    PyObject *key, *request = NULL;
+    r->key = -SHMB_INTERRUPTED;
+    if (PyList_Size(r->came)) {
+        request = PyObject_CallMethod(r->came, "pop", "i", 0);
+    } else if (++r->turns % TURNS_PER_LOOK) { /* from time to time Python is to look around */
+        key = r->receive == Py_None ? PyLong_FromLongLong(fast_receive(r->host, r->timeout_ns))
+                                    : PyObject_CallFunctionObjArgs(r->receive, r->timeout, NULL);
+        request = key ? (PyObject *)fast_question_of(r->layouts, key) : NULL;
+        if (key && !request) r->key = PyLong_AsLongLong(key);
+        Py_XDECREF(key);
+    }
+    r->asked |= request != NULL;
+    return request;
 }
 
 /* text(question, index): the string that tensors[index] is, or None where it is gone. */
@@ -256,8 +278,23 @@ static PyType_Spec layout_spec = {"shmbridge._fastpath.Layout", sizeof(struct la
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
                                   layout_slots};
 
-static PyMethodDef functions[] = {FAST_METHOD("take", fast_take),
-                                  FAST_METHOD("reply", fast_reply),
+#define REQUESTS_OBJECTS(X) X(came) X(receive) X(layouts) X(timeout)
+FAST_COLLECTS(requests, REQUESTS_OBJECTS)
+static PyMemberDef requests_members[] = {
+    {"key", T_LONGLONG, offsetof(struct requests, key), READONLY, NULL},
+    {"asked", T_BOOL, offsetof(struct requests, asked), 0, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyType_Slot requests_slots[] = {{Py_tp_new, (void *)requests_new},
+                                       {Py_tp_dealloc, (void *)fast_dealloc},
+                                       FAST_COLLECTED(requests),
+                                       {Py_tp_members, requests_members},
+                                       {Py_tp_iter, (void *)PyObject_SelfIter},
+                                       {Py_tp_iternext, (void *)requests_next},
+                                       {0, NULL}};
+static PyType_Spec requests_spec = {"shmbridge._fastpath.Requests", sizeof(struct requests), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, requests_slots};
+
+static PyMethodDef functions[] = {FAST_METHOD("reply", fast_reply),
                                   FAST_METHOD("request", fast_request),
                                   FAST_METHOD("text", fast_text),
                                   {NULL, NULL, 0, NULL}};
@@ -265,5 +302,6 @@ int fast_add_question(PyObject *module) {
     copy_name = PyUnicode_InternFromString("copy");
     return !copy_name || PyModule_AddFunctions(module, functions) ||
            fast_add_class(module, &layout_spec, &layout_type) ||
+           fast_add_class(module, &requests_spec, NULL) ||
            fast_add_class(module, &question_spec, &fast_question_type);
 }

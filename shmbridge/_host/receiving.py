@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from shmbridge import _fastpath
@@ -111,20 +112,26 @@ class Receiving(Receiver):
             )
         self._open_then, self._looked = still_open, now
 
+    def _requests(self, timeout_ns: int = SLICE_NS) -> Any:
+        return _fastpath.Requests(
+            self._came, self._address, self._receive, self._layouts, timeout_ns
+        )
+
     def _take(self, timeout_ns: int) -> int | None:
-        """Waits for one request more in `_came`: as _fastpath.take."""
-        return _fastpath.take(self._came, self._address, self._receive, self._layouts, timeout_ns)
+        """Waits for one request in `_came`, which is empty. Else: a key, or -shmb_status."""
+        requests = self._requests(timeout_ns)
+        self._came.extend(islice(requests, 1))
+        return None if self._came else requests.key
 
     def _loop(self) -> Iterator[Request]:
-        came, how = self._came, (self._address, self._receive, self._layouts, SLICE_NS)
-        take = _fastpath.take
+        requests = self._requests()
         with self._looping():
             while True:
-                if not came and (key := take(came, *how)) is not None and self._ends(key):
+                yield from requests  # no name of ours: each is the caller's alone
+                self._asked |= requests.asked
+                requests.asked = False
+                if self._ends(requests.key):
                     return
-                if came:
-                    yield came.pop(0)  # no local name of ours: it is the caller's alone
-                    self._asked = True
 
     async def _loop_async(self) -> AsyncIterator[Request]:
         import asyncio
