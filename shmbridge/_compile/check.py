@@ -115,7 +115,8 @@ def _check(built: Built, library: Path, seed: int) -> str:
 def verdict(built: Built, runner: shmbridge.Runner, seed: int = 0) -> str:
     """As `check`, of what a runner answers."""
     try:
-        return f"{_compare(built, runner, _questions(built, seed))}\n  {OWN_INPUTS}"
+        said = _compare(built, runner, _questions(built, seed))
+        return f"{said}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
@@ -124,6 +125,24 @@ def verdict(built: Built, runner: shmbridge.Runner, seed: int = 0) -> str:
         except CompileError:
             raise error from None
         return f"{said}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
+
+
+def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
+    """What the verdict says of NaN, of which two runtimes may make different things."""
+    if not any("float" in port.dtype for port in built.inputs):
+        return ""
+    rng = np.random.default_rng(seed)
+
+    def some(array: Any) -> Any:
+        if "float" not in array.dtype.name:
+            return array
+        return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
+
+    try:
+        said = _compare(built, runner, _questions(built, seed, some))
+    except CompileError as error:
+        return f"\n  where inputs are NaN, {error}"
+    return "\n  the same where inputs are NaN" if said.startswith("checked") else ""
 
 
 def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[], Inputs]]) -> str:

@@ -145,9 +145,10 @@ def test_random_inputs_reach_a_threshold_that_is_far_from_0(tmp_path, monkeypatc
     assert "do not deploy it" in compile(model, "-o", tmp_path / "m.so", code=1)
 
 
-def test_the_verdict_says_what_was_asked(tmp_path):
+def test_the_verdict_says_what_was_asked_also_of_nan(tmp_path):
     said = compile(branch(tmp_path / "m.onnx", 5), "-o", tmp_path / "m.so")
     assert re.search(r"on 12 random inputs \(x -\d.*e\+06 to \d.*e\+06\)", said), said
+    assert "the same where inputs are NaN" in said
 
 
 def test_what_only_rounding_decides_is_no_difference(tmp_path):
