@@ -21,57 +21,16 @@ from typing import Any
 
 import numpy as np
 import programs
+from ddqn import ACTIONS, FILE, STEPS, Learner, Q, transitions
 from deploy import deploy
-from policy import Policy
 from run import HERE, kept, text_of
 from search import PLUGIN, build, command, scored, scores_of, shared, steps_of
-from train import adam, backward
 
 from shmbridge.training import Corpus, Task, collect
 
-FILE = HERE / "poset_rl.txt"
-ACTIONS = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
-SIZE, STEPS, HIDDEN = 300, 15, 128
 VOCABULARY = HERE / "build" / "ir2vec.json"
 WEIGHTS = {"text": 10.0, "mca": 5.0}  # of the reward, as in the paper
 SEEDS, UPDATES, EPISODES = 2, 15, 12  # of a training; compilations before each update
-# Steps of an update, and their rows; FRESH: updates until the target changes.
-GRADIENTS, ROWS, DISCOUNT, FRESH = 60, 64, 0.99, 4
-SCALE = 8.0  # of the length's logarithm
-
-
-class Q(Policy):
-    """The expected return of each action."""
-
-    @classmethod
-    def untrained(cls, seed: int = 0) -> Q:
-        random, sizes = np.random.default_rng(seed), [SIZE + 1, HIDDEN, HIDDEN, len(ACTIONS)]
-        pairs = itertools.pairwise(sizes)
-        return cls((random.standard_normal(s) / np.sqrt(s[0]), np.zeros(s[1])) for s in pairs)
-
-    @classmethod
-    def read_onnx(cls, path: Path) -> Q:
-        import onnx
-
-        found = {
-            each.name: onnx.numpy_helper.to_array(each)
-            for each in onnx.load(path).graph.initializer
-        }
-        return cls((found[f"weights_{i}"], found[f"biases_{i}"]) for i in range(3))
-
-    def inputs(self, observation: Any) -> np.ndarray:
-        """float32[rows, 301]: the embedding's direction, and the logarithm of its length."""
-        x = observation["ir2vec"]
-        length = np.linalg.norm(x, axis=1, keepdims=True) + np.float32(1)
-        return np.concatenate([x / length, np.log(length) / np.float32(SCALE)], axis=1)
-
-    def input_nodes(self, node: Callable[..., str], constant: Callable[..., str]) -> Any:
-        length = node(
-            "Add", node("ReduceL2", "ir2vec", keepdims=1), constant("one", np.float32([1]))
-        )
-        logarithm = node("Div", node("Log", length), constant("scale", np.float32([SCALE])))
-        x = node("Concat", node("Div", "ir2vec", length), logarithm, axis=0)
-        return x, {"ir2vec": ("float32", [SIZE])}
 
 
 # ---- Training ----
@@ -108,43 +67,24 @@ def exploring(q: Q, epsilon: float, *key: int) -> Callable[[Any], np.ndarray]:
     return choose
 
 
-def transitions(q: Q, episode: Any) -> tuple[np.ndarray, ...]:
-    """x, action, reward, the next x, whether there is one: a row for each step."""
-    x = q.inputs(episode.features)
-    last = np.arange(len(x)) == len(x) - 1
-    return x, episode.advice["advice"], last * episode.reward, np.roll(x, -1, axis=0), ~last
-
-
 def train(modules: Corpus, to: Task, seed: int, updates: int, episodes: int) -> tuple[Q, Any]:
-    """Double DQN (van Hasselt et al., 2016)."""
-    q, random, began = Q.untrained(seed), np.random.default_rng(seed), time.monotonic()
-    step, sampler, memory, curve = adam(q), modules.sampler(seed), [], []
+    learner, began = Learner(seed), time.monotonic()
+    sampler, curve = modules.sampler(seed), []
     for update in range(updates):
-        if update % FRESH == 0:
-            target = Q(q.layers)
-        policy = exploring(q, max(0.05, 1 - 1.5 * update / updates), seed, update)
+        policy = exploring(learner.q, max(0.05, 1 - 1.5 * update / updates), seed, update)
         compiled = collect(policy, to, itertools.islice(sampler, episodes), reward=reward)
         made = sorted(
             (e for e in compiled if np.isfinite(e.reward)), key=lambda e: (e.module.name, e.reward)
         )
-        memory += [transitions(q, episode) for episode in made]
-        rows = [np.concatenate(column) for column in zip(*memory, strict=True)]
-        for _ in range(GRADIENTS):
-            picks = random.integers(len(rows[1]), size=ROWS)
-            x, action, gain, following, goes_on = (column[picks] for column in rows)
-            every, best = np.arange(ROWS), q.outputs(following).argmax(axis=1)
-            expected = gain + DISCOUNT * goes_on * target.outputs(following)[every, best]
-            values = q.outputs(x)
-            back = np.zeros_like(values)
-            back[every, action] = np.clip(values[every, action] - expected, -1, 1) / ROWS
-            step(backward(q, x, back))
+        learner.memory += [transitions(learner.q, episode) for episode in made]
+        learner.learn()
         curve.append(
             {
                 "reward": float(np.mean([e.reward for e in made])),
                 "seconds": time.monotonic() - began,
             }
         )
-    return q, curve
+    return learner.q, curve
 
 
 def learnt(corpora: dict[str, Corpus], seed: int, updates: int, episodes: int) -> dict[str, Any]:
@@ -167,15 +107,15 @@ def learnt(corpora: dict[str, Corpus], seed: int, updates: int, episodes: int) -
 
 def original(q: Q, vocabulary: Path, module: Path, to: Path) -> list[int]:
     """Starts llvm-ir2vec and opt for each step. The actions."""
-    actions, now = list[int](), module
+    actions, opt = list[int](), ["opt-22", "-preserve-bc-uselistorder", "-o", to]
+    subprocess.run([*opt, "-passes=always-inline", module], check=True)  # as the plug-in begins
     words = ["llvm-ir2vec-22", "embeddings", f"--ir2vec-vocab-path={vocabulary}", "-o", "-"]
     for _ in range(STEPS):
-        found = re.findall(r"\[(.*?)\]", shared.said(*words, now), re.DOTALL)
+        found = re.findall(r"\[(.*?)\]", shared.said(*words, to), re.DOTALL)
         functions = [np.array(each.split(), np.float32) for each in found]
         x = q.inputs({"ir2vec": np.sum(functions, axis=0)[None]})
         actions.append(int(q.outputs(x).argmax()))
-        subprocess.run(["opt-22", f"-passes={ACTIONS[actions[-1]]}", now, "-o", to], check=True)
-        now = to
+        subprocess.run([*opt, f"-passes={ACTIONS[actions[-1]]}", to], check=True)
     return actions
 
 

@@ -66,11 +66,27 @@ def test_poset_rl_decides_the_same_by_shm_onnx_and_aot_and_as_separate_processes
     printed = run_example(folder, "poset_rl.py")
     assert_same(printed)
     model, module = folder / "results/quick/poset_rl.onnx", folder / "build/small/test.bc"
-    files = [model, folder / "build/ir2vec.json", module, tmp_path / "out.bc"]
-    original = [sys.executable, folder / "poset_rl.py", "original", *files]
-    actions = subprocess.run(original, check=True, capture_output=True, text=True).stdout.split()
+    vocabulary, outside, inside = (
+        folder / "build/ir2vec.json",
+        *(tmp_path / n for n in ("a.bc", "b.bc")),
+    )
+    original = [sys.executable, folder / "poset_rl.py", "original", model, vocabulary]
+    done = [*original, module, outside]
+    actions = subprocess.run(done, check=True, capture_output=True, text=True).stdout.split()
     assert len(actions) == 15 and set(map(int, actions)) <= set(range(34))
-    assert (tmp_path / "out.bc").read_bytes()[:2] == b"BC"
+    options = f"actions={folder}/poset_rl.txt;steps=15;repeat;ir2vec"
+    words = [
+        f"-load-pass-plugin={folder}/build/phase-ordering.so",
+        f"-passes=phase-ordering<{options}>",
+    ]
+    env = {**os.environ, "SHMBRIDGE_URL": f"onnx://{model}"}
+    more = [f"-ir2vec-vocab-path={vocabulary}", module, "-o", inside]
+    subprocess.run(["opt-22", *words, *more], check=True, env=env)
+    one, other = (
+        subprocess.check_output(["llvm-dis-22", made, "-o", "-"]).partition(b"\n")[2]
+        for made in (outside, inside)
+    )
+    assert one == other and b"define" in one
 
 
 # ---- The plugin ----
