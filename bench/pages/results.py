@@ -22,6 +22,8 @@ FIGURES = {
     "phases": ["deploy", "phases", "--rounds", "3"],
     "allocation": ["deploy", "allocation", "--rounds", "5"],
     "jobs": ["deploy", "jobs", "--rounds", "3"],
+    "threads": ["deploy", "threads", "--rounds", "3"],
+    "regalloc": ["allocator"],
     "integration": ["integration"],
     "training": ["training"],
     "sweep": ["sweep", "--rounds", "4"],

@@ -1,5 +1,5 @@
-"""Writes the tables and pictures of docs/results.md and docs/performance.md from the output of
-results.py:
+"""Writes the tables and pictures of docs/results.md, docs/performance.md and examples/regalloc from
+the output of results.py:
 
 python bench results_page
 
@@ -19,6 +19,7 @@ from results import RESULTS
 from tables import Found, caption, change, conditions, dated, per, short, span, table
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
+PAGES.append(RESULTS.parents[1] / "examples/regalloc/README.md")
 GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
 
 
@@ -222,6 +223,30 @@ def learned(found: Found) -> list[str]:
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
+def regalloc(found: Found) -> list[str]:
+    """The allocator of examples/regalloc: kernels by policy, then programs."""
+    kernels: dict[str, list[Found]] = {}
+    for row in found["kernels"]["rows"]:
+        kernels.setdefault(row["policy"].partition(",")[0], []).append(row)
+    rows = []
+    for name, seeds in kernels.items():
+        sides = [sorted(seed[side] for seed in seeds) for side in ("train", "test")]
+        ends = [f" ({change(e[0])} to {change(e[-1])})" if len(e) > 1 else "" for e in sides]
+        middles = [change(statistics.median(side)) for side in sides]
+        both = (middle + end for middle, end in zip(middles, ends, strict=True))
+        rows.append([name.replace("learnt", "learned"), *both])
+    lines = table(["", "six training kernels", "seven held out"], rows)
+    head = ["questions", "spills", "splits", "`.text`", "instructions executed", "passed"]
+    for program, its in found["programs"].items():
+        rows = []
+        for name, each in its.items():
+            counts = [each[count] or "-" for count in ("Questions", "Spills", "Splits")]
+            compared = [change(each[n] / its["basic"][n] - 1) for n in ("text", "instructions")]
+            rows.append([name, *counts, *compared, "yes" if each["passed"] else "**no**"])
+        lines += ["", *table([program, *head], rows)]
+    return lines
+
+
 # ---- Pictures ----
 
 
@@ -325,11 +350,13 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "phases": urls,
     "allocation": urls,
     "jobs": urls,
+    "threads": urls,
     "integration": integration,
     "training": training,
     "sweep": dated(sweep),
     "tuned": tuned,
     "learned": learned,
+    "regalloc": dated(regalloc),
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),
