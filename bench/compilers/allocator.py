@@ -108,7 +108,8 @@ def build(sources: list[Path], flags: list[str], to: Path) -> dict[str, int]:
 def lua(folder: Path, flags: list[str], to: Path) -> dict[str, Any]:
     source = fetch_lua(folder)
     found: dict[str, Any] = build([source], flags, to)
-    words, tests = [to, "-e", "_U=true", "all.lua"], source.parent / "testes"
+    words = [str(to), "-e", "_U=true", "all.lua"]
+    tests = source.parent / "testes"
     said = subprocess.run(words, cwd=tests, capture_output=True, text=True).stdout
     script = folder / "script.lua"
     script.write_text(SCRIPT)

@@ -6,6 +6,7 @@ inline      clang-22 -Oz compiles zstd with the plug-in of examples/llvm/inliner
 allocation  clang-22 -O2 compiles Lua, in one file, with that of examples/regalloc
 phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on lstrlib.c, Lua and zstd
 jobs        as allocation, each file of Lua by itself, with 1, 2, 4 and 8 compilers at once
+threads     as inline, Lua in lld with ThinLTO, which compiles in 1, 2, 4 and 8 threads
 
 plain     no plug-in
 original  starts opt and llvm-ir2vec for each action
@@ -13,6 +14,7 @@ shm       `shmbridge serve --onnx` in another process
 shm_py    `shmbridge serve --python` in another process
 relay     the same, served by gRPC; `shmbridge relay` joins the compiler's shared memory to it
 grpc      the same gRPC from the compiler's own process, by Python in it
+grpc_cpp  the same by C++, with examples/cpp/grpc_runner.cpp
 pipe      the same through named pipes, with FlatBuffers; pipe_bitstream and pipe_json with others
 onnx      ONNX Runtime in the compiler
 aot       the model compiled by `shmbridge compile`, in the compiler
@@ -47,7 +49,7 @@ from typing import Any
 
 import numpy as np
 from llvm_inliner import EXAMPLES, INLINER, build_plugin, text_bytes
-from program import SHMBRIDGE, cpu_of, cpu_used, options, report, started, turns
+from program import SHMBRIDGE, compiled, cpu_of, cpu_used, options, report, started, turns
 from run import machine
 from sources import fetch_lua, fetch_zstd
 
@@ -69,6 +71,7 @@ class Case:
     place: Path = INLINER  # of the function
     original: list[str] = field(default_factory=list)
     questions: int = 0
+    threads: bool = False  # one compiler with so many threads, instead of so many compilers
 
     def url(self, scheme: str, suffix: str) -> str:
         """Of the models in the compiler's process."""
@@ -78,15 +81,36 @@ class Case:
         return f"{scheme}://?" + "&".join(f"agent.{name}={file}" for name, file in files.items())
 
 
-def inliner(folder: Path) -> dict[str, Case]:
+def inliner(folder: Path, source: Path | None = None) -> dict[str, Case]:
     """LLVM's inliner, for zstd."""
     model = folder / "inline.onnx"
     subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
     plain = [f"clang-{VERSION}", "-Oz", "-c"]
     plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}"
     ways = "shm shm_py pipe relay grpc onnx aot python"
-    case = Case(plain, [*plain, plugin], [fetch_zstd(folder)], ways, {"": model}, "policy:advise")
-    return {"zstd": case}
+    sources = [source or fetch_zstd(folder)]
+    return {"zstd": Case(plain, [*plain, plugin], sources, ways, {"": model}, "policy:advise")}
+
+
+def linker(folder: Path) -> dict[str, Case]:
+    """The same in a linker, for Lua."""
+    lua, thin, objects = lua_files(folder), folder / "thin", folder / "objects.txt"
+    thin.mkdir()
+    clang = [f"clang-{VERSION}", "-Oz", "-w", "-flto=thin"]
+    subprocess.run([*clang, "-fPIC", "-c", *lua], check=True, cwd=thin)
+    objects.write_text("\n".join(map(str, sorted(thin.glob("*.o")))))
+    case = inliner(folder, Path(f"@{objects}"))["zstd"]
+    plain = [*clang, "-fuse-ld=lld", "-shared"]
+    plugin = f"-Wl,--load-pass-plugin={case.asking[-1].partition('=')[2]}"
+    ways = "shm_py grpc grpc_cpp onnx aot"
+    return {"Lua": replace(case, plain=plain, asking=[*plain, plugin], ways=ways, threads=True)}
+
+
+def lua_files(folder: Path) -> list[Path]:
+    """Its library's files."""
+    lua = fetch_lua(folder).parent
+    others = ("onelua.c", "lua.c", "luac.c", "ltests.c")
+    return sorted(each for each in lua.glob("*.c") if each.name not in others)
 
 
 def allocation(folder: Path, sources: list[Path] | None = None) -> dict[str, Case]:
@@ -96,8 +120,7 @@ def allocation(folder: Path, sources: list[Path] | None = None) -> dict[str, Cas
     subprocess.run([sys.executable, "-c", code], check=True, cwd=place)
     plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build', place)}"
     models = {name: folder / f"{name}.onnx" for name in ("task", "colour", "split")}
-    pipes = "" if sources else "pipe pipe_bitstream pipe_json"
-    ways = f"shm_py {pipes} grpc onnx aot"
+    ways = f"shm_py {'grpc' if sources else 'pipe pipe_bitstream pipe_json'} grpc_cpp onnx aot"
     sources = sources or [fetch_lua(folder)]
     case = Case(plain, [*plain, plugin], sources, ways, models, "policy:start", place)
     env = {**os.environ, "SHMBRIDGE_URL": case.url("onnx", ".onnx")}
@@ -110,10 +133,7 @@ def allocation(folder: Path, sources: list[Path] | None = None) -> dict[str, Cas
 
 def each_file(folder: Path) -> dict[str, Case]:
     """The same, file by file."""
-    lua = fetch_lua(folder).parent
-    others = ("onelua.c", "lua.c", "luac.c", "ltests.c")
-    every = sorted(each for each in lua.glob("*.c") if each.name not in others)
-    return allocation(folder, every[::4])
+    return allocation(folder, lua_files(folder)[::4])
 
 
 def poset_rl(folder: Path) -> tuple[list[str], list[str]]:
@@ -215,11 +235,17 @@ class Way:
         env |= {"SHMBRIDGE_URL": self.url, "PYTHONPATH": str(self.case.place)} if self.url else {}
         if self.name == "pipe_bitstream":  # it cannot carry lists: it gets the other features
             env["REGALLOC_WITHOUT_LISTS"] = "1"
+        if self.name == "grpc_cpp":
+            env["LD_PRELOAD"] = str(self.folder / "grpc_runner.so")
         command = self.case.asking if self.url else self.case.plain
-        return self.case.original if self.name == "original" else command, env | more
+        loads = ":".join(each["LD_PRELOAD"] for each in (env, more) if "LD_PRELOAD" in each)
+        env |= more | ({"LD_PRELOAD": loads} if loads else {})
+        return self.case.original if self.name == "original" else command, env
 
     def run(self, more: dict[str, str], jobs: int = 1) -> None:
         command, env = self.asking(more)
+        if self.case.threads:
+            command, jobs = [*command, f"-Wl,--thinlto-jobs={jobs}"], 1
 
         def one(place: int) -> None:
             to = self.output.with_suffix(f".{place}.o" if place else ".o")
@@ -259,6 +285,20 @@ def build_question_times(folder: Path) -> Path:
     return shared
 
 
+def build_grpc_runner(folder: Path) -> Path:
+    """grpc:// in C++, for compilers to preload."""
+    schemas, plugin = EXAMPLES.parent / "schemas", shutil.which("grpc_cpp_plugin")
+    if not plugin:
+        raise RuntimeError("expected Debian's libgrpc++-dev and protobuf-compiler-grpc")
+    made = [f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"]
+    protoc = Path(plugin).with_name("protoc")
+    subprocess.run([protoc, f"-I{schemas}", *made, "bridge.proto"], check=True)
+    its = subprocess.check_output(["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"])
+    flags = ["-fPIC", "-shared", f"-I{folder}", *map(str, folder.glob("bridge.*.cc"))]
+    source = EXAMPLES / "cpp/grpc_runner.cpp"
+    return compiled(source, folder / "grpc_runner.so", *flags, *its.decode().split())
+
+
 def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     """Plain, and every way whose model is available."""
     os.environ["SHMBRIDGE_PYTHON"] = str(folder / "embedded-python")
@@ -267,15 +307,16 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
     remote, pipe = f"grpc://127.0.0.1:{free_port()}", f"pipe://{folder}/pipe"
     model = ["--onnx", str(case.models[""])] if "" in case.models else ["--python", case.function]
     embed = ["embed", "-o", os.environ["SHMBRIDGE_PYTHON"]]
-    compiled = [["compile", str(f), "-o", str(f.with_suffix(".so"))] for f in case.models.values()]
+    libraries = [["compile", str(f), "-o", str(f.with_suffix(".so"))] for f in case.models.values()]
     beginnings = {
         "original": ("", []),
         "shm": (f"shm://{name}", [["serve", name, *model]]),
         "shm_py": (f"shm://{name}-py", [["serve", f"{name}-py", "--python", case.function]]),
         "relay": (f"shm://{name}-relay", [["serve", remote, *model], ["relay", f"shm://{name}-relay", remote]]),
         "grpc": (remote, [embed, *([["serve", remote, *model]] * ("relay" not in case.ways))]),
+        "grpc_cpp": (remote, [["serve", remote, *model]] * ("grpc" not in case.ways.split())),
         "onnx": (case.url("onnx", ".onnx"), []),
-        "aot": (case.url("aot", ".so"), compiled),
+        "aot": (case.url("aot", ".so"), libraries),
         "python": (f"python://{case.function}", [embed]),
     }  # fmt: skip
     for way, serdes in (("pipe", "flatbuffers"), ("pipe_bitstream", "bitstream"), ("pipe_json", "json")):  # fmt: skip
@@ -289,6 +330,8 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
         url, commands = beginnings[way]
         hosts: list[int] = []
         try:
+            if way == "grpc_cpp":
+                build_grpc_runner(folder)
             for command in commands:
                 if command[0] in ("compile", "embed"):
                     subprocess.run([SHMBRIDGE, *command], check=True)
@@ -306,10 +349,10 @@ def measure(folder: Path, case: Case, rounds: int, jobs: list[int]) -> dict[int,
         ways = start(folder, case, stack)
         for way in ways[1:]:
             try:
-                if "relay" in case.ways:
-                    way.decide()
-                else:  # does it work?
+                if case.questions:  # does it work?
                     way.run({})
+                else:
+                    way.decide()
             except RuntimeError as error:
                 print(f"left out: {error}", file=sys.stderr)
                 ways.remove(way)
@@ -319,6 +362,15 @@ def measure(folder: Path, case: Case, rounds: int, jobs: list[int]) -> dict[int,
                 for way in turns(its, i):
                     way.compile(n)
     return found
+
+
+def contents(made: Path) -> bytes:
+    """An object; of LLVM's IR the text, without the line that names its file."""
+    data = made.read_bytes()
+    if data[:2] == b"BC":
+        text = subprocess.check_output([f"llvm-dis-{VERSION}", made, "-o", "-"])
+        data = text.partition(b"\n")[2]
+    return data
 
 
 def figures(ways: list[Way]) -> dict[str, Any]:
@@ -349,10 +401,10 @@ def figures(ways: list[Way]) -> dict[str, Any]:
     for pair in pairs:
         if not pair["identical"]:
             print(f"  the decisions of {' and '.join(pair['pair'])} differ")
-    objects = {way.output.read_bytes() for way in asked}
+    objects = {contents(way.output) for way in asked}
     return {
         "decisions": len(aot.decisions),
-        "questions": aot.case.questions,
+        "questions": aot.case.questions or len(aot.decisions),
         "ways": results,
         "pairs": pairs,
         "different_objects": len(objects),
@@ -364,6 +416,7 @@ CASES: dict[str, tuple[Callable[[Path], dict[str, Case]], list[int]]] = {
     "allocation": (allocation, [1]),
     "phases": (phases, [1]),
     "jobs": (each_file, [1, 2, 4, 8]),
+    "threads": (linker, [1, 2, 4, 8]),
 }
 
 
@@ -385,7 +438,8 @@ def main() -> None:
         for program, case in make(folder).items():
             for n, ways in measure(folder, case, given.rounds, jobs).items():
                 its = figures(ways)
-                column = program if len(jobs) == 1 else f"{n} job{'s' * (n > 1)}"
+                unit = given.case.rstrip("s")
+                column = program if len(jobs) == 1 else f"{n} {unit}{'s' * (n > 1)}"
                 if given.case == "inline":
                     found |= its
                 else:
