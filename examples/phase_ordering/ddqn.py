@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "poset_rl.txt"
 ACTIONS = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
 SIZE, STEPS, HIDDEN = 300, 15, 128
 # Steps of an update, and their rows; FRESH: steps until the target changes.
-GRADIENTS, ROWS, DISCOUNT, FRESH = 300, 64, 0.99, 20
+GRADIENTS, ROWS, DISCOUNT, FRESH = 60, 64, 0.99, 240
 SCALE = 8.0  # of the length's logarithm
 
 
