@@ -102,7 +102,7 @@ def linker(folder: Path) -> dict[str, Case]:
     case = inliner(folder, Path(f"@{objects}"))["zstd"]
     plain = [*clang, "-fuse-ld=lld", "-shared"]
     plugin = f"-Wl,--load-pass-plugin={case.asking[-1].partition('=')[2]}"
-    ways = "shm_py grpc grpc_cpp onnx aot"
+    ways = "shm_py grpc_cpp onnx aot"
     return {"Lua": replace(case, plain=plain, asking=[*plain, plugin], ways=ways, threads=True)}
 
 
