@@ -1,8 +1,10 @@
 """When `shmbridge run` compiles a second time, without the policy, and what its user then sees: all
 of it, and nothing else, is plain clang's."""
 
+import functools
 import os
 import pty
+import resource
 import shlex
 import signal
 import subprocess
@@ -196,3 +198,37 @@ def test_file_that_cannot_be_had_twice_is_compiled_plainly_at_once(line, shell):
     status, out, err = shell(line)
     assert (status, out) == (0, "source\n")
     assert "can be read or written only once" in err and err.count("\n") == 1
+
+
+# ---- Where there is no room ----
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 1"])
+def test_output_that_cannot_be_held_back_comes_whole_from_a_plain_compilation(end, run):
+    script = f"{ADVISED}; yes out | head -c 200000; {end}"
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    status, out, err = run(script, preexec_fn=limit)
+    assert (status, out) == (0, "plain\n")
+    assert "no room to hold back" in err and err.count("\n") == 2
+
+
+@pytest.mark.parametrize("source", ["-", "/dev/stdin", "<(cat a.c)"])
+def test_source_that_there_is_no_room_to_keep_is_compiled_whole(source, shell, tmp_path):
+    text = "".join(f"{i}\n" for i in range(40000))
+    (tmp_path / "a.c").write_text(text)
+    status, out, err = shell(f"ulimit -f 100; cat a.c | clang -x c -c {source} | cat")
+    assert (status, out) == (0, text)
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize("options", [[], ["--limit", "9"]])
+def test_output_that_cannot_be_delivered_is_a_failure_as_of_a_plain_compiler(options, run):
+    with open("/dev/full", "w") as full:
+        more = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
+        status, _, err = run(f"{ADVISED}; echo out", *options, **more)
+        assert (status, "No space left on device" in err) == (1, True)
+        read, write = os.pipe()
+        os.close(read)
+        status = run(f"{ADVISED}; echo out", *options, **{**more, "stdout": write})[0]
+        os.close(write)
+    assert status == -signal.SIGPIPE

@@ -17,24 +17,29 @@ enum { NO_COMPILER = 127, CHUNK = 1 << 16, LOOK_MS = 100, REST = 1 << 20 };
 
 /* ---- Streams ---- */
 
-static bool write_all(int to, const char *bytes, ssize_t size) {
+/* Returns how many bytes are left, with errno. */
+static ssize_t write_all(int to, const char *bytes, ssize_t size) {
     while (size > 0) {
         ssize_t n = write(to, bytes, (size_t)size);
-        if (n < 0 && errno != EINTR) return false;
+        if (n < 0 && errno != EINTR) break;
         if (n > 0) bytes += n, size -= n;
     }
-    return true;
+    return size;
 }
+
+/* What was read last; the end of it could not be written. */
+static struct chunk {
+    char bytes[CHUNK];
+    ssize_t size, left;
+} last;
 
 /* All that is left to read. */
 static bool copy(int from, int to) {
-    char bytes[CHUNK];
-    for (;;) {
-        ssize_t n = read(from, bytes, sizeof bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n == 0;
-        if (!write_all(to, bytes, n)) return false;
-    }
+    do {
+        last.size = read(from, last.bytes, CHUNK);
+        last.left = last.size > 0 ? write_all(to, last.bytes, last.size) : 0;
+    } while (!last.left && (last.size > 0 || (last.size < 0 && errno == EINTR)));
+    return last.size == 0;
 }
 
 int shmb_unnamed_file(void) {
@@ -69,10 +74,29 @@ static bool opens_once(const char *path, struct stat *file) {
     return terminal || S_ISFIFO(file->st_mode) || S_ISSOCK(file->st_mode);
 }
 
+/* Puts a pipe in a descriptor's place, which brings what was read of it, and the rest. */
+static void give_back(int fd, int kept) {
+    int ends[2], child = pipe2(ends, O_CLOEXEC) ? -1 : fork();
+    if (child < 0) perror("shmbridge: the source was read, and cannot be read again");
+    if (child < 0) _exit(EXIT_FAILURE);
+    if (child == 0) {
+        struct chunk end = last;
+        close(ends[0]);
+        lseek(kept, 0, SEEK_SET);
+        if (copy(kept, ends[1]) && !write_all(ends[1], end.bytes + end.size - end.left, end.left))
+            copy(fd, ends[1]);
+        _exit(EXIT_SUCCESS);
+    }
+    dup2(ends[0], fd);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* Reads a descriptor to its end, and puts what was read in its place. */
 static bool keep(int fd) {
     int kept = shmb_unnamed_file();
     bool done = kept >= 0 && copy(fd, kept) && dup2(kept, fd) >= 0;
+    if (last.left) give_back(fd, kept);
     if (kept >= 0) close(kept);
     return done;
 }
@@ -102,15 +126,13 @@ bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, cons
     return !s->reads || keep(0);
 }
 
-static void deliver(int from, int to) {
-    if (from < 0) return;
-    lseek(from, 0, SEEK_SET);
-    copy(from, to);
+static bool deliver(int from, int to) {
+    return from < 0 || (lseek(from, 0, SEEK_SET) == 0 && copy(from, to));
 }
 
-void shmb_streams_deliver(const struct streams *s) {
-    deliver(s->out.kept, 1);
-    deliver(s->err.kept, 2);
+bool shmb_streams_deliver(const struct streams *s) {
+    signal(SIGPIPE, SIG_DFL); /* Python ignores it */
+    return deliver(s->out.kept, 1) & deliver(s->err.kept, 2);
 }
 
 /* ---- Signals ---- */
@@ -174,7 +196,7 @@ static bool has_ended(pid_t child, int options) {
 
 /* Reads what the child prints until nobody can print any more, or the child has ended and what it
  * has left behind, which may live on, is silent or goes on and on. */
-static void drain(pid_t child, const struct streams *s) {
+static void drain(pid_t child, struct streams *s) {
     char bytes[CHUNK];
     const struct held *held[] = {&s->out, &s->err};
     struct pollfd from[] = {{s->out.pipe[0], POLLIN, 0}, {s->err.pipe[0], POLLIN, 0}};
@@ -187,7 +209,7 @@ static void drain(pid_t child, const struct streams *s) {
             if (!from[i].revents) continue;
             ssize_t n = read(from[i].fd, bytes, sizeof bytes);
             if (n == 0) from[i].fd = -1;
-            if (n > 0) write_all(held[i]->kept, bytes, n);
+            if (n > 0 && write_all(held[i]->kept, bytes, n)) s->lost = true;
             if (n > 0 && ended) rest -= n;
         }
     }

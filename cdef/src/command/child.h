@@ -17,6 +17,7 @@ struct held {
 struct streams {
     struct held out, err; /* err is not held where both are one file: out has both, in order */
     bool merged, reads;
+    bool lost; /* not all that was printed could be kept */
 };
 
 /* False, with errno: there is no room for that. */
@@ -25,8 +26,8 @@ bool shmb_streams_hold(struct streams *s);
  * of ours such as /dev/stdin and the shell's <(...), are read, and replaced by what was read; so is
  * stdin if the compiler `reads` it. False: *word names another one, or there is no room. */
 bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, const char **word);
-/* Writes what was held back to our stdout and stderr. */
-void shmb_streams_deliver(const struct streams *s);
+/* Writes what was held back to our stdout and stderr. False, with errno: not all of it. */
+bool shmb_streams_deliver(const struct streams *s);
 
 /* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
  * what it prints held back. When this process is killed it gets SIGTERM, or SIGKILL if `s` is NULL.

@@ -276,6 +276,8 @@ int shmb_run_end(shmb_run *r, int asked) {
     look(r, report, false, &all);
     if (all.advised) shmb_build_worked(r->policy);
     if (!shmb_child_signalled()) {
+        if (streams.lost)
+            return shmb_run_without(r, "no room to hold back what it prints", SHMB_NO_MEMORY);
         if (lacking.lacks) {
             enum shmb_build_failure kind = all.advised ? SHMB_BUILD_OTHER : SHMB_BUILD_USELESS;
             why = lacking.said;
@@ -284,7 +286,10 @@ int shmb_run_end(shmb_run *r, int asked) {
         bool failed = asked != 0 && !was_stopped(asked) && fails_by_advice(r, asked, report);
         if (failed && (!r->strict || !all.asked)) return compile_again(r, SHMB_BUILD_OTHER, true);
     }
-    shmb_streams_deliver(&streams);
+    if (!shmb_streams_deliver(&streams)) {
+        fprintf(stderr, "shmbridge: cannot write what %s printed: %m\n", r->compiler);
+        if (!asked) return EXIT_FAILURE << 8;
+    }
     if (r->verbose ||
         (all.lacks && shmb_build_failed(r->policy, all.late ? SHMB_BUILD_LATE : SHMB_BUILD_OTHER)))
         fprintf(stderr, "shmbridge: %s\n", all.said.message);
