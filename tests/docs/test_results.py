@@ -7,7 +7,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["docs/results.md", "docs/performance.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/results.md", "docs/performance.md", "examples/regalloc/README.md"]
+)
 def test_the_page_has_the_tables_of_what_was_measured(page, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "bench/pages")
     import results_page
