@@ -4,6 +4,7 @@ source would be, in two of the files of ml-compiler-opt's format: NAME.bc and NA
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,7 +74,8 @@ def _newer(made: Path, made_from: Path, source: Path) -> bool:
     """Whether a file is newer than all that a Makefile's rule says it was made from."""
     try:
         rule = made_from.read_text(errors="surrogateescape").partition(":")[2]
-        paths = shlex.split(rule.replace("\\\n", " ").replace("$$", "$"))
+        words = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " "))
+        paths = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in words]
         when = made.stat().st_mtime_ns
         return str(source) in paths and all(os.stat(path).st_mtime_ns < when for path in paths)
     except (OSError, ValueError):

@@ -113,21 +113,14 @@ def test_policy_without_advice_for_three_files_in_a_row_is_left_alone(run, tmp_p
     assert attempts.read_text().count("\n") == 6
 
 
+# For the host, as in a full /dev/shm, which is not the policy's fault.
 NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); advise = len"
+POLICIES = ["def advise(request): return 1", "import no_such_module", NO_ROOM]
 
 
 @pytest.mark.parametrize("options", [[], ["--limit", "9"]])
-@pytest.mark.parametrize(
-    "policy, again",
-    [
-        ("def advise(request): return 1", False),
-        ("import no_such_module", False),
-        (NO_ROOM, True),  # as for a host in a full /dev/shm, which is not the policy's fault
-    ],
-)
-def test_a_policy_that_is_left_alone_costs_no_start_of_python(
-    options, policy, again, compiler, tmp_path
-):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_that_is_left_alone_costs_no_start_of_python(options, policy, compiler, tmp_path):
     (tmp_path / "policy.py").write_text(policy)
     program = compiler(PLAINLY % 0 + LACKS)
     words = ["--host", "policy:advise", *options, "--", program, "-c", "a.c"]
@@ -138,7 +131,7 @@ def test_a_policy_that_is_left_alone_costs_no_start_of_python(
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, b"plain\n")
         starts.append(b"import " in done.stderr)
-    assert starts == [True, True, True, again]
+    assert starts == [True, True, True, policy == NO_ROOM]
 
 
 def test_grandchild_that_keeps_the_output_open_is_not_waited_for(run):

@@ -1,7 +1,5 @@
 """What a host does besides answering: errors with their tracebacks, logs, records, padding."""
 
-import contextlib
-
 import numpy as np
 import pytest
 from support.requests import evaluating
@@ -155,29 +153,15 @@ def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tm
         host.serve(lambda request: 1, record=tmp_path / "nowhere" / "file")
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(
-    name, by_hand, in_thread
-):
+def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(serve):
     """numpy before 2.4 takes the element."""
 
     def model(request):
         raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
 
-    def loop():
-        for request in host:
-            with contextlib.suppress(TypeError), request:
-                model(request)
-
-    with Host(name) as host:
-        serving = in_thread(loop) if by_hand else in_thread(host.serve, model)
-        with (
-            connect(name) as runner,
-            pytest.raises(ModelError, match=r"test_service.py:\d+: TypeError: use \.item\(\) for"),
-        ):
-            runner.evaluate({"size": [1.0]})
-        host.close()
-        serving.result()
+    says = r"test_service.py:\d+: TypeError: use \.item\(\) for"
+    with serve(model) as host, connect(host.url) as runner, pytest.raises(ModelError, match=says):
+        runner.evaluate({"size": [1.0]})
 
 
 def test_a_hundred_kinds_of_errors_are_told_and_no_more(serve, caplog):

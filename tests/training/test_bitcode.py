@@ -112,10 +112,11 @@ def test_a_module_compiles_in_its_own_folder_with_odd_flags(tmp_path):
     (folder / "a b.c").write_text("#include TEXT\n")
     (folder / "b.h").write_text("int f(void) { return 1; }\n")
     module = Module("a#b", folder / "a b.c", ('-DTEXT="b.h"', "-I."), folder)
+    made = set()
     for _ in range(2):
         (bitcode,) = Corpus([module]).to_bitcode(tmp_path / "bc", CLANG)
-        when = os.stat(bitcode.path).st_mtime_ns
-    assert when == os.stat(bitcode.path).st_mtime_ns and bitcode.path.name == "a#b.bc"
+        made.add(os.stat(bitcode.path).st_mtime_ns)
+    assert len(made) == 1 and bitcode.path.name == "a#b.bc"
     assert objects([bitcode], "clang-22 {flags} {module} -o {output}")
 
 
