@@ -163,7 +163,7 @@ def gains():
         if (value := NUMBER.match(found)) and "optimum" not in found:
             name = re.sub(r"\[(.+?)\]\(.*?\)|\*\*", r"\1", name).replace("`", "")
             rows.append((name, value, NUMBER.match(random)))
-    low, high, top = -27, 30, 40
+    low, high, top = -27, 34, 40
 
     def x(percent):
         return 10 + (WIDTH - 20) * (float(percent) - low) / (high - low)
