@@ -82,7 +82,7 @@ def compile(options: Options) -> None:
         within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
                            of the output's greatest value, or of 1
         not checked        MODEL's runtime accepted none of the inputs, or took too long
-    A library that differs more is not written. NaN is no input that is compared.
+    A library that differs more is not written. Differences on NaN are only reported.
     """
     options.check()
     handle(signal.default_int_handler)  # however this ends, the folder and what works there go
