@@ -51,26 +51,21 @@ def inline(found: Found) -> list[str]:
 def urls(found: Found) -> list[str]:
     """The same compilations by URL: a column for each program, or number of jobs."""
     columns, rows, figure = found["columns"], [], found["figure"]
-    alone = next(iter(columns.values())) if len(columns) == 1 else None
-    for place, way in enumerate(next(iter(columns.values()))["ways"]):
+    first = next(iter(columns.values()))
+    for place, way in enumerate(first["ways"][1:], 1):
         cells = [
             span(per(its["ways"][place][figure], its["ways"][0][figure]))
             for its in columns.values()
         ]
-        if alone:
-            plain, aot = alone["ways"][0], alone["ways"][-1]
-            if figure != "cpu_seconds":
-                cells.append(span(per(way["cpu_seconds"], plain["cpu_seconds"])))
-            cells.append(f"{way['memory'] / 1e6:.0f} MB")
-            pairs = zip(way["seconds"], aot["seconds"], strict=True)
-            added = [1e6 * (mine - its) / alone["questions"] for mine, its in pairs]
-            cells.append("-" if way is plain else span(added))
+        if len(columns) == 1:
+            cells.append(span(per(way["cpu_seconds"], first["ways"][0]["cpu_seconds"])))
+            pairs = zip(way["seconds"], first["ways"][-1]["seconds"], strict=True)
+            cells.append(span([1e6 * (mine - aot) / first["questions"] for mine, aot in pairs]))
         rows.append([f"`{way['way']}`", *cells])
     unit = "CPU" if figure == "cpu_seconds" else "time"
     head = [f"{name}: {unit} / plain" for name in columns]
-    if alone:
-        head += ["compiler's CPU / plain"] * (figure != "cpu_seconds")
-        head += ["its memory", "µs a question over `aot`"]
+    if len(columns) == 1:
+        head += ["compiler's CPU / plain", "µs a question over `aot`"]
     counts, objects = (
         ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
         for name in ("questions", "different_objects")
@@ -235,18 +230,16 @@ def regalloc(found: Found) -> list[str]:
         middles = [change(statistics.median(side)) for side in sides]
         both = (middle + end for middle, end in zip(middles, ends, strict=True))
         rows.append([name.replace("learnt", "learned"), *both])
-    lines = table(["", "six training kernels", "seven held out"], rows)
-    head = ["questions", "spills", "`.text`", "instructions executed"]
+    lines = [*table(["", "six training kernels", "seven held out"], rows), ""]
+    rows = []
     for program, its in found["programs"].items():
-        rows = []
-        for name, each in its.items():
-            counts = [each[count] or "-" for count in ("Questions", "Spills")]
-            compared = [change(each[n] / its["basic"][n] - 1) for n in ("text", "instructions")]
-            failed = "" if each["passed"] else ", **fails its tests**"
-            rows.append([name + failed, *counts, *compared])
-        others = [row for row in rows if row[0] != "basic"]
-        lines += ["", *table([f"{program}, compared with basic", *head], others)]
-    return lines
+        for name in [each for each in its if each != "basic"]:
+            counts = [its[name][count] or "-" for count in ("Questions", "Spills", "Splits")]
+            ratios = (its[name][n] / its["basic"][n] for n in ("text", "instructions"))
+            failed = "" if its[name]["passed"] else ", **fails its tests**"
+            words = [f"{program}, {name}{failed}", *counts]
+            rows.append([*words, *(change(each - 1) for each in ratios)])
+    return lines + table(["", "questions", "spills", "splits", "`.text`", "executed"], rows)
 
 
 # ---- Pictures ----
@@ -358,7 +351,7 @@ TABLES: dict[str, Callable[[Found], list[str]]] = {
     "sweep": dated(sweep),
     "tuned": tuned,
     "learned": learned,
-    "regalloc": dated(regalloc),
+    "regalloc": regalloc,
     "compilation": compilation,
     "workers": dated(workers),
     "scale": dated(scale),
