@@ -234,12 +234,12 @@ def regalloc(found: Found) -> list[str]:
     rows = []
     for program, its in found["programs"].items():
         for name in [each for each in its if each != "basic"]:
-            counts = [its[name][count] or "-" for count in ("Questions", "Spills", "Splits")]
+            asked, spills, splits = (its[name][n] or "-" for n in ("Questions", "Spills", "Splits"))
             ratios = (its[name][n] / its["basic"][n] for n in ("text", "instructions"))
             failed = "" if its[name]["passed"] else ", **fails its tests**"
-            words = [f"{program}, {name}{failed}", *counts]
+            words = [f"{program}, {name}{failed}", asked, f"{spills}; {splits}"]
             rows.append([*words, *(change(each - 1) for each in ratios)])
-    return lines + table(["", "questions", "spills", "splits", "`.text`", "executed"], rows)
+    return lines + table(["", "questions", "spills; splits", "`.text`", "executed"], rows)
 
 
 # ---- Pictures ----
