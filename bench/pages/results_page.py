@@ -239,7 +239,9 @@ def regalloc(found: Found) -> list[str]:
             failed = "" if its[name]["passed"] else ", **fails its tests**"
             words = [f"{program}, {name}{failed}", asked, f"{spills}; {splits}"]
             rows.append([*words, *(change(each - 1) for each in ratios)])
-    return lines + table(["", "questions", "spills; splits", "`.text`", "executed"], rows)
+    return lines + table(
+        ["", "questions", "spills; splits", "`.text`", "instructions executed"], rows
+    )
 
 
 # ---- Pictures ----
