@@ -36,7 +36,8 @@ def build(job: BuildDirectory) -> Built:
 
     try:
         loaded = onnx.load(job.model)
-    except Exception as error:  # of protobuf's; no external data
+        onnx.checker.check_model(loaded)
+    except Exception as error:  # of protobuf's; no external data; names that make no graph
         raise CompileError(f"{job.model}: expected an ONNX model: {error}") from error
     loaded = plain(loaded)
     review(loaded)

@@ -55,6 +55,25 @@ def test_what_cannot_be_compiled(model, tmp_path):
     assert not (tmp_path / "m.so").exists()
 
 
+NEG, X, Y = node("Neg", "x", "y"), ("x", T.FLOAT, [1]), ("y", T.FLOAT, [1])
+SUM = node("Add", "x b", "a")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ([NEG], [X], [Y, ("none", T.FLOAT, [1])]),
+        ([NEG, NEG], [X], [Y]),
+        ([NEG], [X, X], [Y]),
+        ([SUM, node("Neg", "a", "b")], [X], [("a", T.FLOAT, [1])]),
+        ([node("Neg", "", "y")], [("", T.FLOAT, [1])], [Y]),
+    ],
+)
+def test_names_that_make_no_graph_are_no_model(model, tmp_path):
+    onnx_models.save(tmp_path / "m.onnx", *model)
+    assert "expected an ONNX model" in compile(tmp_path / "m.onnx", "-o", tmp_path / "m", code=1)
+
+
 @pytest.mark.parametrize(
     ("words", "why", "code"),
     [
