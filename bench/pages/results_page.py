@@ -63,7 +63,7 @@ def urls(found: Found) -> list[str]:
             cells.append(span([1e6 * (mine - aot) / first["questions"] for mine, aot in pairs]))
         rows.append([f"`{way['way']}`", *cells])
     unit = "CPU" if figure == "cpu_seconds" else "time"
-    head = [f"{name}: {unit} / plain" for name in columns]
+    head = [f"{unit} / plain", *columns]
     if len(columns) == 1:
         head += ["compiler's CPU / plain", "µs a question over `aot`"]
     counts, objects = (
@@ -73,7 +73,7 @@ def urls(found: Found) -> list[str]:
     made = "one object" if objects == "1" else f"{objects} different objects"
     rounds = "one round" if found["rounds"] == 1 else f"each of {found['rounds']} rounds"
     text = f"In {rounds} every URL asked {counts} questions, and all together made {made}."
-    return [*caption(f"{text} {conditions(found)}"), *table(["", *head], rows)]
+    return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
 def integration(found: Found) -> list[str]:

@@ -2,7 +2,7 @@
 memory, named pipes and gRPC, and as its authors did at first, who started opt and llvm-ir2vec for each
 step.
 
-    python bench training [--workers 1,5,10] [--rounds N] [--json FILE]
+    python bench training [--workers 1,5] [--rounds N] [--json FILE]
 
 The compiler is opt with examples/phase_ordering, which compiles five files of Lua with 15 actions in
 each episode. The learner is that example's double DQN, in the trainer's one thread, which makes as
@@ -200,7 +200,7 @@ def row(workers: int, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = options(__doc__, rounds=3)
-    parser.add_argument("--workers", default="1,5,10")
+    parser.add_argument("--workers", default="1,5")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
     results = []
