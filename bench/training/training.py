@@ -4,12 +4,12 @@ step.
 
     python bench training [--workers 1,5] [--rounds N] [--json FILE]
 
-The compiler is opt with examples/phase_ordering, which compiles five files of Lua with 15 actions in
-each episode. The learner is that example's double DQN, in the trainer's one thread, which makes as
-many gradient steps as there were actions; the reward is LLVM's instructions. Each worker has its own
-address, so that equal seeds give equal episodes in every way, and the weights can be compared; those
-of `original` differ, since llvm-ir2vec prints two decimals. gRPC is reached through `shmbridge relay`,
-since C++ alone would start Python in every compiler. Needs `pip install 'shmbridge[gym,grpc]'`, and what `deploy phases` needs.
+The compiler is opt with examples/phase_ordering, which compiles one file of Lua with 15 actions in each
+episode. The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread,
+because the compiler's time counts here. Each worker has its own address, so that equal seeds give equal
+episodes in every way, and the weights can be compared; those of `original` differ, since llvm-ir2vec
+prints two decimals. gRPC is reached through `shmbridge relay`, since C++ alone would start Python in
+every compiler. Needs `pip install 'shmbridge[gym,grpc]'`, and what `deploy phases` needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,50 +37,52 @@ from sources import fetch_lua
 from shmbridge.envs import CompilerEnv
 from shmbridge.training.scores import ir_instructions
 
-sys.path.append(str(EXAMPLES / "phase_ordering"))
-import ddqn  # noqa: E402
-
 WAYS = ("shm", "pipe", "grpc", "original")
-EPISODES, EXPLORES = 20, 0.5  # of all workers; how often an action is random
-FILES = ("lcode", "ldebug", "lgc", "lparser", "ltable")  # of Lua
+EPISODES, ACTIONS, STEPS = 20, 34, 15  # of all workers; of the compiler
 # An opt for each episode.
-COMPILER = 'for module in $MODULES; do "$@" "$module" -o /dev/null || exit; done'
+COMPILER = 'for i in $(seq $EPISODES); do "$@" || exit; done'
 
 
-class Trainer:
-    """POSET-RL's learner, fed by environments."""
+class Learner:
+    """REINFORCE (Williams 1992) with a linear softmax policy and a running mean as its baseline."""
 
-    def __init__(self, workers: int) -> None:
-        self.learner, self.random = ddqn.Learner(0), np.random.default_rng(0)
-        self.steps: list[list[tuple[Any, int]]] = [[] for _ in range(workers)]
-        self.rewards = [0.0] * workers
+    def __init__(self, actions: int, workers: int) -> None:
+        self.actions, self.random = actions, np.random.default_rng(0)
+        self.weights: Any = None
+        self.mean = 0.0
+        self.steps: list[list[tuple[Any, Any]]] = [[] for _ in range(workers)]  # x, d log p / d Wx
+        self.rewards: list[list[float]] = [[] for _ in range(workers)]
 
     def act(self, worker: int, observation: dict[str, Any]) -> int:
-        """The best action, or a random one."""
-        q, x = self.learner.q, observation["ir2vec"].astype(np.float32)
-        action = int(q.outputs(q.inputs({"ir2vec": x[None]})).argmax())
-        if self.random.random() < EXPLORES:
-            action = int(self.random.integers(len(ddqn.ACTIONS)))
-        self.steps[worker].append((x, action))
+        """Draws an action."""
+        x = np.arcsinh(observation["ir2vec"].astype(np.float64))
+        if self.weights is None:
+            self.weights = np.zeros((self.actions, len(x)))
+        scores = self.weights @ x
+        p = np.exp(scores - scores.max())
+        p /= p.sum()
+        action = int(self.random.choice(self.actions, p=p))
+        p *= -1
+        p[action] += 1
+        self.steps[worker].append((x, p))
         return action
 
     def end(self, worker: int) -> None:
-        """Learns after a worker's episode."""
-        x, actions = map(np.array, zip(*self.steps[worker], strict=True))
-        episode = SimpleNamespace(features={"ir2vec": x}, advice={"advice": actions})
-        episode.reward = self.rewards[worker]
-        self.learner.memory.append(ddqn.transitions(self.learner.q, episode))
-        self.learner.learn(ddqn.STEPS)
+        """Learns from a worker's episode."""
+        total = sum(self.rewards[worker])
+        for x, gradient in self.steps[worker]:
+            self.weights += 0.02 * (total - self.mean) * np.outer(gradient, x) / len(x)
+        self.mean += 0.05 * (total - self.mean)
         self.steps[worker].clear()
-        self.rewards[worker] = 0.0
+        self.rewards[worker].clear()
 
 
 class Original:
     """An environment that starts two processes for each step."""
 
-    def __init__(self, modules: list[Path], folder: Path, number: int) -> None:
-        self.modules, self.vocabulary = iter(modules), modules[0].with_name("ir2vec.json")
-        self.now, self.to = modules[0], folder / f"{number}.ll"
+    def __init__(self, module: Path, folder: Path, number: int) -> None:
+        self.module, self.vocabulary = module, module.with_name("ir2vec.json")
+        self.now, self.to = module, folder / f"{number}.ll"
 
     def observe(self) -> dict[str, Any]:
         words = ["llvm-ir2vec-22", "embeddings", f"--ir2vec-vocab-path={self.vocabulary}"]
@@ -90,12 +91,11 @@ class Original:
         return {"ir2vec": np.sum([np.array(each.split(), np.float32) for each in found], axis=0)}
 
     def reset(self) -> Any:
-        self.now, self.steps = next(self.modules), 0
-        self.size = ir_instructions(self.now)
+        self.now, self.steps, self.size = self.module, 0, ir_instructions(self.module)
         return self.observe(), {}
 
     def send(self, action: int) -> None:
-        words = ["opt-22", f"-passes={ddqn.ACTIONS[action]}", self.now, "-S", "-o", self.to]
+        words = ["opt-22", f"-passes={actions()[action]}", self.now, "-S", "-o", self.to]
         self.running, self.now = subprocess.Popen(words), self.to
 
     def receive(self) -> Any:
@@ -104,10 +104,15 @@ class Original:
             return None, 0.0, True, False, {"error": "opt has failed"}
         before, self.size = self.size, ir_instructions(self.now)
         reward = float(np.log((before + 1) / (self.size + 1)))
-        return self.observe(), reward, self.steps == ddqn.STEPS, False, {}
+        return self.observe(), reward, self.steps == STEPS, False, {}
 
 
-def train(envs: Sequence[Any], episodes: int, learner: Trainer) -> float:
+def actions() -> list[str]:
+    lines = (EXAMPLES / "phase_ordering/poset_rl.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def train(envs: Sequence[Any], episodes: int, learner: Learner) -> float:
     """This many episodes of each worker, in step: seconds since all compilers have asked."""
     left = [episodes] * len(envs)
     observations: list[Any] = [None] * len(envs)
@@ -129,7 +134,7 @@ def train(envs: Sequence[Any], episodes: int, learner: Trainer) -> float:
                 observations[i], reward, terminated, truncated, info = envs[i].receive()
                 if "error" in info:
                     raise RuntimeError(f"a compiler failed: {info['error']}")
-                learner.rewards[i] += reward
+                learner.rewards[i].append(reward)
                 if terminated or truncated:
                     learner.end(i)
                     left[i] -= 1
@@ -165,25 +170,24 @@ def addresses(
         yield envs, urls
 
 
-def measure(way: str, workers: int, asking: list[str], modules: list[Path]) -> dict[str, Any]:
+def measure(way: str, workers: int, asking: list[str], module: Path) -> dict[str, Any]:
     """One training and its weights."""
     episodes = EPISODES // workers
-    orders = [[modules[(i + k) % len(modules)] for k in range(episodes)] for i in range(workers)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
-        learner = Trainer(workers)
+        learner = Learner(ACTIONS, workers)
         if way == "original":
-            envs, urls = [Original(order, folder, i) for i, order in enumerate(orders)], list[str]()
+            envs, urls = [Original(module, folder, i) for i in range(workers)], list[str]()
         else:
             envs, urls = stack.enter_context(addresses(way, workers, folder))
-        for url, order in zip(urls, orders, strict=False):
-            command = ["sh", "-c", COMPILER, "compiler", *asking]
-            env = {**os.environ, "SHMBRIDGE_URL": url, "MODULES": " ".join(map(str, order))}
+        for url in urls:
+            command = ["sh", "-c", COMPILER, "compiler", *asking, str(module), "-o", "/dev/null"]
+            env = {**os.environ, "SHMBRIDGE_URL": url, "EPISODES": str(episodes)}
             compiler = subprocess.Popen(command, env=env, start_new_session=True)
             stack.callback(compiler.wait)
             stack.callback(os.killpg, compiler.pid, signal.SIGTERM)
         seconds = train(envs, episodes, learner)
-    return {"seconds": seconds, "learnt": learner.learner.q.layers[-1][0].tobytes().hex()[-64:]}
+    return {"seconds": seconds, "learnt": learner.weights.tobytes().hex()[-64:]}
 
 
 def row(workers: int, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -206,13 +210,12 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory() as folder:
         asking, _ = poset_rl(Path(folder))
-        lua = fetch_lua(Path(folder))
-        modules = [bitcode(lua.with_name(f"{f}.c"), Path(folder) / f"{f}.ll") for f in FILES]
+        module = bitcode(fetch_lua(Path(folder)).with_name("ltable.c"), Path(folder) / "ltable.ll")
         for workers in map(int, given.workers.split(",")):
             found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
             for i in range(given.rounds):
                 for way in turns(WAYS, i):
-                    found[way].append(measure(way, workers, asking, modules))
+                    found[way].append(measure(way, workers, asking, module))
             results.append(row(workers, found))
     whole = {"machine": machine(), "rounds": given.rounds, "rows": results}
     report("training", whole, given.json)

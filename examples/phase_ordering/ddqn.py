@@ -1,4 +1,4 @@
-"""POSET-RL's network and learner, for poset_rl.py and for bench/training."""
+"""POSET-RL's network and learner, for poset_rl.py."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Learner:
         self.step = adam(self.q)
         self.memory: list[tuple[np.ndarray, ...]] = []  # `transitions` of episodes
 
-    def learn(self, gradients: int = GRADIENTS) -> None:
+    def learn(self) -> None:
         rows = [np.concatenate(column) for column in zip(*self.memory, strict=True)]
-        for _ in range(gradients):
+        for _ in range(GRADIENTS):
             if self.steps % FRESH == 0:
                 self.target = Q(self.q.layers)
             self.steps += 1
