@@ -265,6 +265,7 @@ static void use_usual_streams_and_signals(void) {
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) continue;
     if (fd >= 0) close(fd);
     signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN); /* nobody need read our messages */
     signal(SIGXFSZ, SIG_IGN); /* a file that cannot grow is an error, as in Python */
 }
 

@@ -97,11 +97,12 @@ def source_of(words: Iterable[str], or_output: bool = True) -> str:
 
 
 def expanded(words: Iterable[str], depth: int = 8) -> list[str]:
-    """And what stands in response files, each "@FILE", which may name others."""
+    """And what stands in response files, each "@FILE", which may name others. A pipe is the
+    compiler's to read."""
     found = []
     for word in words:
         found.append(word)
-        if word.startswith("@") and depth:
+        if word.startswith("@") and depth and os.path.isfile(word[1:]):
             with contextlib.suppress(OSError, ValueError):
                 text = Path(word[1:]).read_text(errors="replace")
                 found += expanded(shlex.split(text), depth - 1)

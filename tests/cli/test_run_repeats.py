@@ -148,7 +148,8 @@ def shell(compiler, tmp_path):
     """shell(line): what bash says of a line in which "clang" prints and copies its last file, and
     gets no advice."""
     program = compiler(
-        f"for file; do :; done; cat ${{file#-o}}; test -z $SHMBRIDGE_LLVM_URL || {{ {LACKS}; }}"
+        "for file; do :; done; file=${file#-o}; cat ${file#*[@=]}; "
+        f"test -z $SHMBRIDGE_LLVM_URL || {{ {LACKS}; }}"
     )
     words = [SHMBRIDGE, "run", "--llvm", "inline", *CONNECT, "--", program]
 
@@ -169,6 +170,8 @@ def shell(compiler, tmp_path):
         "echo source | clang -x c -c /dev/stdin",
         "echo source | clang -x c -c /proc/self/fd/0",
         "clang -x c -c <(echo source)",
+        "clang -c @<(echo source)",
+        "clang -c --include=<(echo source)",
         "clang -x c -c - <<< source",
         "echo source > a.c; clang -c a.c",
         "echo source > a.c; clang -c /dev/stdin < a.c",
@@ -183,6 +186,7 @@ def test_source_that_can_be_read_once_is_compiled_twice(line, shell):
     "line",
     [
         "mkfifo a.c; echo source > a.c & clang -c a.c",
+        "mkfifo a.rsp; echo source > a.rsp & clang -c @a.rsp",
         "echo source > a.c; clang -o >(cat > /dev/null) a.c",
         "mkfifo o; cat o & echo source > a.c; clang -oo a.c; : > o; wait",
     ],
@@ -225,3 +229,12 @@ def test_output_that_cannot_be_delivered_is_a_failure_as_of_a_plain_compiler(opt
         status = run(f"{ADVISED}; echo out", *options, **{**more, "stdout": write})[0]
         os.close(write)
     assert status == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("options", [["-v"], ["-v", "--limit", "9"]])
+def test_message_that_nobody_reads_costs_no_object(options, run):
+    read, write = os.pipe()
+    os.close(read)
+    more = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": write}
+    assert run(f"{ADVISED}; echo made", *options, **more)[:2] == (0, "made\n")
+    os.close(write)

@@ -113,7 +113,8 @@ bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, cons
     struct stat file;
     for (s->reads = reads; *++command;) {
         bool output = strcmp(command[-1], "-o") == 0 || strncmp(*command, "-o", 2) == 0;
-        *word = *command + (strncmp(*command, "-o", 2) == 0 ? 2 : 0);
+        *word = *command + (strncmp(*command, "-o", 2) == 0 ? 2 : **command == '@');
+        if (**word == '-' && strchr(*word, '/')) *word = strchr(*word, '/'); /* --flag=/file */
         s->reads |= !output && strcmp(*word, "-") == 0;
         if (**word == '-' || !opens_once(*word, &file)) continue;
         int fd = descriptor_of(&file);
@@ -131,8 +132,10 @@ static bool deliver(int from, int to) {
 }
 
 bool shmb_streams_deliver(const struct streams *s) {
-    signal(SIGPIPE, SIG_DFL); /* Python ignores it */
-    return deliver(s->out.kept, 1) & deliver(s->err.kept, 2);
+    void (*ours)(int) = signal(SIGPIPE, SIG_DFL); /* a compiler ends where nobody reads */
+    bool all = deliver(s->out.kept, 1) & deliver(s->err.kept, 2);
+    signal(SIGPIPE, ours);
+    return all;
 }
 
 /* ---- Signals ---- */
