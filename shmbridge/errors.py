@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import linecache
 import os
-import secrets
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 from shmbridge._native import ffi, lib
@@ -182,6 +180,9 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Replaces a file, which a kill never leaves half written."""
+    import secrets  # here, since each Python that uses the package has the errors
+    from pathlib import Path
+
     path = Path(path).absolute()
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # others may write it, too
     with undone_by(lambda: beside.unlink(missing_ok=True)):

@@ -87,8 +87,8 @@ static bool drop_unreadable(PyObject *list) {
 }
 
 /* _collect(came, host, receive, layouts, most, wait, attached) -> None: the batch has so many
- * requests, or waits for no more. Else as fast_take. came: requests that may fit the batch; those
- * that do not are added. */
+ * requests, or waits for no more. Else a key, or -shmb_status. came: requests that may fit the
+ * batch; those that do not are added. */
 static PyObject *questions_collect(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     struct questions *b = (struct questions *)self;
     if (count != 7 || !PyList_Check(args[0]) || !PyDict_Check(args[3]))

@@ -128,7 +128,6 @@ struct requests {
     shmb_host *host;
     long long timeout_ns, key;
     char asked; /* set by each request */
-    unsigned char turns;
 };
 
 static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *named) {
@@ -147,12 +146,13 @@ static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *name
 }
 
 static PyObject *requests_next(PyObject *self) {
+    static unsigned turns; /* from time to time Python is to look around */
     struct requests *r = (struct requests *)self;
     PyObject *key, *request = NULL;
     r->key = -SHMB_INTERRUPTED;
     if (PyList_Size(r->came)) {
         request = PyObject_CallMethod(r->came, "pop", "i", 0);
-    } else if (++r->turns % TURNS_PER_LOOK) { /* from time to time Python is to look around */
+    } else if (++turns % TURNS_PER_LOOK) {
         key = r->receive == Py_None ? PyLong_FromLongLong(fast_receive(r->host, r->timeout_ns))
                                     : PyObject_CallFunctionObjArgs(r->receive, r->timeout, NULL);
         request = key ? (PyObject *)fast_question_of(r->layouts, key) : NULL;

@@ -22,7 +22,7 @@ ROUNDS = 12
 # Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
 SECONDS, ENOUGH, BYTES = 60, 20, 4 << 30
 RESERVED = 4 << 30  # bytes of addresses that a runner takes for its request
-# inputs that one of both may refuse before we give up, since an integer may be an index
+# inputs that prove nothing before we give up: one of both may refuse an integer that is an index
 REJECTED = 80
 OWN_INPUTS = "if compilers ask other inputs, ask both models yours: onnx:// and aot://"
 FAR = (4, 16, 64, 256, 1000)  # also of integers; one that is a length must not take all memory
@@ -105,26 +105,27 @@ def _limited(work: Callable[[], str]) -> str:
 def _check(built: Built, library: Path, seed: int) -> str:
     with shmbridge.connect(f"aot://{library}") as runner:
         try:
-            return verdict(built, runner, seed)
+            return verdict(built, runner, seed)[1]
         except CompileError as error:
             raise CompileError(
                 f"do not deploy it: {error}; nothing was written (use --no-check to write it)"
             ) from None
 
 
-def verdict(built: Built, runner: shmbridge.Runner, seed: int = 0) -> str:
-    """As `check`, of what a runner answers."""
+def verdict(built: Built, runner: shmbridge.Runner, seed: int = 0) -> tuple[bool, str]:
+    """As `check`, of what a runner answers; and whether it agreed wherever inputs are numbers."""
     try:
-        said = _compare(built, runner, _questions(built, seed))
-        return f"{said}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
+        agrees, said = _compare(built, runner, _questions(built, seed))
+        return agrees, f"{said}{_with_nan(built, runner, seed)}\n  {OWN_INPUTS}"
     except CompileError as error:
         # A logarithm or root of less than 0 is no number, of which two compilers may make different
         # things.
         try:
-            said = _compare(built, runner, _questions(built, seed, np.abs))
+            _, said = _compare(built, runner, _questions(built, seed, np.abs))
         except CompileError:
             raise error from None
-        return f"{said}\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
+        said += f"\n  none of them negative; on negative ones, {error}\n  {OWN_INPUTS}"
+        return False, said
 
 
 def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
@@ -139,20 +140,25 @@ def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
         return np.where(rng.random(array.shape) < 0.3, np.nan, array).astype(array.dtype)
 
     try:
-        said = _compare(built, runner, _questions(built, seed, some))
+        agrees, _ = _compare(built, runner, _questions(built, seed, some), nan=True)
     except CompileError as error:
         return f"\n  where inputs are NaN, {error}"
-    return "\n  the same where inputs are NaN" if said.startswith("checked") else ""
+    return "\n  the same where inputs are NaN" if agrees else ""
 
 
-def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[], Inputs]]) -> str:
-    """Asks both: what was tried, and whether they agree. Errors: CompileError at the first answer
-    that differs."""
+def _compare(
+    built: Built,
+    runner: shmbridge.Runner,
+    asked: Iterable[Callable[[], Inputs]],
+    nan: bool = False,
+) -> tuple[bool, str]:
+    """Asks both: whether they agree, and what was tried. nan: an answer may be NaN alone. Errors:
+    CompileError at the first answer that differs."""
     compared = rejected = unstable = 0
     ranges = dict[str, tuple[float, float]]()
     why, worst, until = "", Difference(0, 0, 0), time.monotonic() + ENOUGH
     for question in asked:
-        if compared == ROUNDS or rejected == REJECTED or time.monotonic() > until:
+        if compared == ROUNDS or rejected + unstable == REJECTED or time.monotonic() > until:
             break
         try:
             arrays = [np.asarray(array) for array in question()]
@@ -165,7 +171,7 @@ def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[]
             continue
         apart = _worst(built, arrays, expected, runner.advice)
         flat = np.concatenate([np.ravel(np.asarray(each, float)) for each in expected])
-        if apart is None or (flat.size and np.isnan(flat).all()):
+        if apart is None or (not nan and flat.size and np.isnan(flat).all()):
             unstable += 1
             continue
         compared += 1
@@ -181,14 +187,14 @@ def _compare(built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[]
             if rejected
             else "rounding decides, or no answer has a number"
         )
-        return f"not checked: {of}"
+        return False, f"not checked: {of}"
     shown = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in ranges.items())
     tried = f"{compared} random inputs" + (f" ({shown})" if shown else "")
     tried += f"; {rejected} more were rejected: {why}" if rejected else ""
     tried += f"; not compared on {unstable} more, where rounding decides" if unstable else ""
     if not worst.largest:
-        return f"checked: exact: equal to {built.runtime}, on {tried}"
-    return (
+        return True, f"checked: exact: equal to {built.runtime}, on {tried}"
+    return True, (
         f"checked: within tolerance: differs from {built.runtime} by {worst.largest:.2g} at most, "
         f"where values reach {worst.scale:.2g} (allowed: {worst.allowed:.2g}), on {tried}"
     )

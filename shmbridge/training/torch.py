@@ -101,10 +101,10 @@ def _check(one: _OneQuestion, file: Path, features: Mapping[str, np.ndarray[Any,
     outputs = [Port(name, "", ()) for name in one.advice]
     with connect(f"onnx://{file}") as runner:
         try:
-            said = verdict(Built(file, inputs, outputs, reference, "the model"), runner)
+            agrees, said = verdict(Built(file, inputs, outputs, reference, "the model"), runner)
         except CompileError as error:
-            said = str(error)
-    if not said.startswith("checked"):
+            agrees, said = False, str(error)
+    if not agrees:
         raise InvalidError(
             f"the ONNX file: {said}: expected a model that gives numbers, which depend only on its "
             "inputs"

@@ -151,6 +151,19 @@ def test_the_verdict_says_what_was_asked_also_of_nan(tmp_path):
     assert "the same where inputs are NaN" in said
 
 
+def test_answers_that_are_nan_alone_are_compared_but_not_without_end(tmp_path, monkeypatch):
+    sums = onnx_models.save(
+        tmp_path / "m.onnx",
+        [node("ReduceSum", "x", "y")],
+        [("x", T.FLOAT, [300])],
+        [("y", T.FLOAT, [1])],
+    )
+    assert "the same where inputs are NaN" in compile(sums, "-o", tmp_path / "m.so")
+    monkeypatch.setattr("shmbridge._compile.check.ENOUGH", 1e9)
+    nothing = branch(tmp_path / "n.onnx", float("nan"), -1e9)
+    assert "no answer has a number" in compile(nothing, "-o", tmp_path / "n.so")
+
+
 def test_what_only_rounding_decides_is_no_difference(tmp_path):
     """The sine of a million times something differs between any two libraries."""
     weights = {"w": np.full((40, 1), 1.1, np.float32)}

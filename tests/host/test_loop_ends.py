@@ -2,6 +2,7 @@
 
 import gc
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -58,12 +59,19 @@ def test_a_host_with_a_runner_is_not_idle(name, in_thread):
         serving.result()
 
 
-def test_idleness_begins_when_a_busy_runner_leaves(name, in_thread):
+def one_at_a_time(host):
+    with suppress(ClosedError):
+        while True:
+            host.receive().reply(1)
+
+
+@pytest.mark.parametrize("loop", [lambda host: host.serve(lambda request: 1), one_at_a_time])
+def test_idleness_begins_when_a_busy_runner_leaves(name, in_thread, loop):
     """A runner that never pauses leaves the loop no moment to notice the time."""
     clock = Clock()
     with Host(name, until_idle=1000) as host, pytest.MonkeyPatch.context() as patch:
         patch.setattr("shmbridge._host.receiving.time", clock)
-        serving = in_thread(host.serve, lambda request: 1)
+        serving = in_thread(loop, host)
         with connect(name) as runner:
             for _ in range(2000):
                 runner.evaluate({"x": 1})
