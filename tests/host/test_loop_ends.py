@@ -1,5 +1,6 @@
 """A host's loop ends: closed, idle, left by its body."""
 
+import asyncio
 import gc
 import time
 from contextlib import suppress
@@ -65,7 +66,19 @@ def one_at_a_time(host):
             host.receive().reply(1)
 
 
-@pytest.mark.parametrize("loop", [lambda host: host.serve(lambda request: 1), one_at_a_time])
+async def answers(host):
+    async for request in host:
+        request.reply(1)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda host: host.serve(lambda request: 1),
+        one_at_a_time,
+        lambda host: asyncio.run(answers(host)),
+    ],
+)
 def test_idleness_begins_when_a_busy_runner_leaves(name, in_thread, loop):
     """A runner that never pauses leaves the loop no moment to notice the time."""
     clock = Clock()
