@@ -10,7 +10,6 @@
  *                              0 NAME", and for each that ended: NAME asked defaulted status text
  *     SHMBRIDGE_LLVM_ENDS      if set, the compiler ends at the first decision that gets neither
  *                              advice nor a default of these: somebody compiles again
- *     SHMBRIDGE_LLVM_LD_PRELOAD  $LD_PRELOAD of programs that do not ask; absent: none
  *     SHMBRIDGE_LLVM_LIMIT     a file of an int64_t: how many decisions are still asked, of all
  *                              processes that share it; the others are LLVM's own. May be absent
  *

@@ -1,7 +1,6 @@
-/* What a program that has the library starts. The library and its variables are for compilers whose
- * command line names the channel. Others, such as an assembler or a linker of 32 bits or of another
- * C library, must not even see them. No compiler calls execl or fexecve, which pass by. May be
- * called between vfork and exec: all is on the stack. */
+/* What a program that has the library starts. It and its variables are for compilers whose command
+ * line names the channel; an assembler of 32 bits or of another C library must not even see them.
+ * No compiler calls execl or fexecve. May be called between vfork and exec: all is on the stack. */
 #include <spawn.h>
 #include <stdbool.h>
 #include <string.h>
@@ -16,8 +15,7 @@ NEXT(execvpe)
 NEXT(posix_spawn)
 NEXT(posix_spawnp)
 
-static const char OURS[] = "SHMBRIDGE_LLVM_",
-                  PRELOAD[] = "LD_PRELOAD=", LIBRARY[] = "libshmbridge-preload.so";
+static const char PRELOAD[] = "LD_PRELOAD=", LIBRARY[] = "libshmbridge-preload.so";
 
 /* A response file may name the channel, too. */
 static bool names_channel(char *const *words) {
@@ -26,37 +24,44 @@ static bool names_channel(char *const *words) {
     return false;
 }
 
-static bool is_asked(const char *program, char *const *words) {
-    char path[SHMB_PROGRAM_BYTES];
-    return names_channel(words) &&
-           !(shmb_program_find(program, path) && shmb_program_refuses(path));
-}
-
-/* How many entries there are, with the NULL. */
-static size_t entries(char *const *all) {
+/* How many entries there are, with the NULL; *preload: $LD_PRELOAD's, if it has this library. */
+static size_t entries(char *const *all, const char **preload) {
     size_t n = 1;
-    while (all && *all++) n++;
+    for (; all && *all; all++, n++)
+        if (strncmp(*all, PRELOAD, sizeof PRELOAD - 1) == 0 && strstr(*all, LIBRARY))
+            *preload = *all;
     return n;
 }
 
-/* Without ours, and with $LD_PRELOAD as it was before the run, if it was. */
-static char *const *for_child(const char *program, char *const *words, char *const *all,
-                              char **kept) {
-    if (!*preload_prefix() || !all || is_asked(program, words)) return all;
-    size_t n = 0;
-    for (; *all; all++) {
-        bool ours = strncmp(*all, OURS, sizeof OURS - 1) == 0;
-        char *entry = *all + (ours ? sizeof OURS - 1 : 0);
-        bool preload = strncmp(entry, PRELOAD, sizeof PRELOAD - 1) == 0;
-        if (ours ? preload : !preload || !strstr(entry, LIBRARY)) kept[n++] = entry;
+/* Takes this library out of that entry. */
+static char *others(char *entry) {
+    char *names = entry + sizeof PRELOAD - 1, *at;
+    while ((at = strstr(names, LIBRARY))) {
+        const char *end = at + strlen(LIBRARY) + strspn(at + strlen(LIBRARY), " :");
+        while (at > names && !strchr(" :", at[-1])) at--;
+        memmove(at, end, strlen(end) + 1);
     }
+    return *names ? entry : NULL;
+}
+
+static char *const *for_child(const char *program, char *const *words, char *const *all,
+                              char **kept, const char *preload, char *copy) {
+    char path[SHMB_PROGRAM_BYTES];
+    size_t n = 0;
+    if (!*preload_prefix() || !all) return all;
+    if (names_channel(words) && !(shmb_program_find(program, path) && shmb_program_refuses(path)))
+        return all;
+    for (; *all; all++)
+        if (*all == preload) n += (kept[n] = others(strcpy(copy, preload))) != NULL;
+        else if (strncmp(*all, "SHMBRIDGE_LLVM_", 15) != 0) kept[n++] = *all;
     kept[n] = NULL;
     return kept;
 }
 
 #define FOR_CHILD(program, words, all)                                                             \
-    char *kept[entries(all)];                                                                      \
-    char *const *child = for_child(program, words, all, kept)
+    const char *preload = "";                                                                      \
+    char *kept[entries(all, &preload)], copy[strlen(preload) + 1];                                 \
+    char *const *child = for_child(program, words, all, kept, preload, copy)
 
 int execve(const char *path, char *const words[], char *const all[]) {
     FOR_CHILD(path, words, all);

@@ -303,17 +303,15 @@ def wait_ready(connection: Any, address: str, seconds: float) -> None:
 
 def why_not(connection: Any, address: str, seconds: float) -> errors.ShmbridgeError:
     """Nobody has answered in that time: why?"""
+    at, within = f"at grpc://{address}", f"within {seconds:.3g} s"
     check = connection.unary_unary("/grpc.health.v1.Health/Check")
     try:
         check(b"", timeout=0.25)
     except grpc.RpcError as error:
-        if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED):
-            return errors.NoHostError(
-                f"no server at grpc://{address} within {seconds:.3g} s: {error.details()}"
-            )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return errors.NoHostError(f"no answer from grpc://{address} within {seconds:.3g} s")
+            return errors.NoHostError(f"no answer {at} {within}")
+        if error.code() != grpc.StatusCode.UNIMPLEMENTED:  # which is an answer, too
+            return errors.NoHostError(f"no server {at} {within}: {error.details()}")
     return errors.DeadlineError(
-        f"the server at grpc://{address} is alive, but did not accept this runner within "
-        f"{seconds:.3g} s"
+        f"the server {at} is alive, but did not accept this runner {within}"
     )

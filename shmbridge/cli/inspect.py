@@ -51,8 +51,8 @@ def _show(bridge: BridgeInfo, as_json: bool, others: bool) -> None:
     ]
     if as_json:
         shown = [{**asdict(channel), "sends": a, "gets": b} for channel, a, b in channels]
-        whole = {**asdict(bridge), "served": bridge.served, "channels": shown}
-        click.echo(json.dumps(whole, default=asdict))
+        counts = {"served": bridge.served, "capacity": len(bridge.channels)}
+        click.echo(json.dumps({**asdict(bridge), **counts, "channels": shown}, default=asdict))
         return
     end = "another one will take its place" if others else "shmbridge gc removes its files"
     state = _host(bridge) if bridge.alive else f"its host is dead; {end}"

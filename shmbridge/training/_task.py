@@ -158,7 +158,7 @@ class Task:
         return Compilations(self).run(module, url, label or label_of(module))
 
     def baseline(self, module: Module) -> dict[str, float]:
-        """The scores without advice. The module is compiled once for each content of its file.
+        """The scores without advice, once per content of the file: changed headers are not noticed.
 
         Args:
             module: The module.

@@ -31,8 +31,9 @@ static inline shmb_status raw_encode(void *context, shmb_side side, const shmb_t
     (void)context, (void)side, (void)want;
     if (count != 1 || fields->dtype != SHMB_UINT8)
         return shmb_sink_fail(bytes, SHMB_MISMATCH, "expected one uint8 vector");
-    memcpy(shmb_sink_bytes(bytes, (size_t)fields->size), fields->data, (size_t)fields->size);
-    return SHMB_OK;
+    void *to = shmb_sink_bytes(bytes, (size_t)fields->size);
+    if (to) memcpy(to, fields->data, (size_t)fields->size);
+    return SHMB_OK; /* the sink knows what is wrong */
 }
 
 static inline shmb_status raw_decode(void *context, shmb_side side, const void *bytes, size_t size,

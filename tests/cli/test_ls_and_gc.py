@@ -22,6 +22,7 @@ def test_ls_shows_bridges_and_channels(serve, name):
         )
         shown = listed(name)
     assert (shown["alive"], shown["pid"], shown["served"]) == (True, serving.pid, 1)
+    assert shown["capacity"] == 4
     assert [(each["state"], each["pid"]) for each in shown["channels"]] == [
         ("attached", os.getpid())
     ]

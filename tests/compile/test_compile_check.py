@@ -58,6 +58,13 @@ def test_a_model_that_differs_is_not_kept(tmp_path, monkeypatch):
     assert (tmp_path / "m.so").exists()
 
 
+def test_a_version_that_onnx_does_not_know_is_no_fault(tmp_path):
+    model = onnx_models.onnx.load(onnx_models.two_minus(tmp_path / "m.onnx"))
+    model.ir_version = 99
+    onnx_models.onnx.save(model, tmp_path / "m.onnx")
+    compile(tmp_path / "m.onnx", "-o", tmp_path / "m.so", "--no-check")
+
+
 @functools.cache
 def operator_cases():
     """ONNX's own cases, by name."""

@@ -1,4 +1,4 @@
-"""What a host does besides answering: errors with their tracebacks, logs, records, padding."""
+"""What a host does besides answering: errors with their tracebacks, logs, records."""
 
 import numpy as np
 import pytest

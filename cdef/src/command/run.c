@@ -57,7 +57,6 @@ char **shmb_run_variables(const shmb_run *r, const char *report, const char *lef
     fprintf(to, "SHMBRIDGE_LLVM_SOURCE=%s%c", r->source, 0);
     if (r->library) {
         fprintf(to, "LD_PRELOAD=%s%s%s%c", r->library, old && *old ? ":" : "", old ? old : "", 0);
-        if (old && *old) fprintf(to, "SHMBRIDGE_LLVM_LD_PRELOAD=%s%c", old, 0);
         fprintf(to, "SHMBRIDGE_LLVM_BASE=%s%c", shmb_channel_base, 0);
         fprintf(to, "SHMBRIDGE_LLVM_DEFAULTS=%s%c", r->defaults, 0);
         fprintf(to, "SHMBRIDGE_LLVM_REPORT=%s%c", report, 0);
@@ -287,7 +286,7 @@ int shmb_run_end(shmb_run *r, int asked) {
         if (failed && (!r->strict || !all.asked)) return compile_again(r, SHMB_BUILD_OTHER, true);
     }
     if (!shmb_streams_deliver(&streams)) {
-        fprintf(stderr, "shmbridge: cannot write what %s printed: %m\n", r->compiler);
+        fprintf(stderr, "shmbridge: cannot write %s's output: %s\n", r->compiler, strerror(errno));
         if (!asked) return EXIT_FAILURE << 8;
     }
     if (r->verbose ||

@@ -71,8 +71,7 @@ int main(int argc, char **argv) {
     *(name = strrchr(self, '/')) = 0;
     setenv("PATH", self, 1);
     *name++ = '/';
-    setenv("LD_PRELOAD", "/a/libshmbridge-preload.so:other.so", 1);
-    setenv("SHMBRIDGE_LLVM_LD_PRELOAD", "other.so", 1);
+    setenv("LD_PRELOAD", "/a/libshmbridge-preload.so /b/libshmbridge-preload.so:other.so", 1);
     setenv("SHMBRIDGE_URL", "mine", 1);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         const char *plain = started(ways[i], "A=1");
@@ -82,6 +81,8 @@ int main(int argc, char **argv) {
         CHECK(strstr(asked, "SHMBRIDGE_LLVM_BASE=" PREFIX) &&
               strstr(asked, "LD_PRELOAD=/a/libshm"));
     }
-    unsetenv("SHMBRIDGE_LLVM_LD_PRELOAD");
+    setenv("LD_PRELOAD", "other.so /a/libshmbridge-preload.so", 1);
+    CHECK(strstr(started(by_execve, "A=1"), "\n" OTHER " \n"));
+    setenv("LD_PRELOAD", "/a/libshmbridge-preload.so", 1);
     CHECK(!strstr(started(by_execve, "A=1"), "LD_PRELOAD"));
 }
