@@ -28,8 +28,7 @@ static bool names_channel(char *const *words) {
 static size_t entries(char *const *all, const char **preload) {
     size_t n = 1;
     for (; all && *all; all++, n++)
-        if (strncmp(*all, PRELOAD, sizeof PRELOAD - 1) == 0 && strstr(*all, LIBRARY))
-            *preload = *all;
+        if (!strncmp(*all, PRELOAD, strlen(PRELOAD)) && strstr(*all, LIBRARY)) *preload = *all;
     return n;
 }
 

@@ -312,6 +312,5 @@ def why_not(connection: Any, address: str, seconds: float) -> errors.ShmbridgeEr
             return errors.NoHostError(f"no answer {at} {within}")
         if error.code() != grpc.StatusCode.UNIMPLEMENTED:  # which is an answer, too
             return errors.NoHostError(f"no server {at} {within}: {error.details()}")
-    return errors.DeadlineError(
-        f"the server {at} is alive, but did not accept this runner {within}"
-    )
+    alive = f"the server {at} is alive, but did not accept this runner {within}"
+    return errors.DeadlineError(alive)

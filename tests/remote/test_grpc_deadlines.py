@@ -5,19 +5,16 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.grpc import ANY
 from support.processes import free_port
 
-from shmbridge import (
-    BusyError,
-    DeadlineError,
-    Host,
-    NoHostError,
-    connect,
-)
+from shmbridge import BusyError, DeadlineError, Host, NoHostError, connect
 from shmbridge._native import lib
+
+grpc = pytest.importorskip("grpc")
 
 
 def test_the_host_says_how_long_its_answers_may_take(serving):
@@ -57,6 +54,14 @@ def test_nobody_there_is_said_with_the_reason():
 def test_a_host_that_does_not_look_lets_nobody_in():
     with Host(ANY) as host, pytest.raises((BusyError, DeadlineError)):
         connect(host.url, deadline=0.3)
+    answers = {"getAdvice": grpc.stream_stream_rpc_method_handler(lambda asked, _: asked)}
+    silent = grpc.method_handlers_generic_handler("shmbridge.Bridge", answers)
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[silent])  # without checks of health
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with pytest.raises(DeadlineError, match="is alive, but did not accept"):
+        connect(f"grpc://127.0.0.1:{port}", connect_timeout=0.5)
+    server.stop(0)
 
 
 @pytest.mark.parametrize("doing", ["connecting", "asking"])
