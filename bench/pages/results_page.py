@@ -70,7 +70,7 @@ def urls(found: Found) -> list[str]:
         ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
         for name in ("questions", "different_objects")
     )
-    made = "one object" if objects == "1" else f"{objects} different objects"
+    made = "one object" if objects == "1" else f"{objects} different objects of each file"
     rounds = "one round" if found["rounds"] == 1 else f"each of {found['rounds']} rounds"
     text = f"In {rounds} every URL asked {counts} questions, and all together made {made}."
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
