@@ -256,9 +256,8 @@ static void onnx_interrupt(struct model *m) {
     u->stopped++;
 }
 
-const struct backend shmb_onnx_backend = {
-    .known = "threads, providers, library, agent.NAME, ",
-    .open = onnx_open,
-    .run = onnx_run,
-    .interrupt = onnx_interrupt,
-    .close = onnx_close};
+const struct backend shmb_onnx_backend = {.known = "threads, providers, library, agent.NAME, ",
+                                          .open = onnx_open,
+                                          .run = onnx_run,
+                                          .interrupt = onnx_interrupt,
+                                          .close = onnx_close};
