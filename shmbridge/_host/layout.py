@@ -1,6 +1,7 @@
 """Where features lie in the requests of a key, and arrays over them."""
 
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -125,6 +126,21 @@ class Layout(_fastpath.Layout):
         )
         expected = ", ".join(map(str, specs.values()))
         return "" if fits else f"the host expects {expected}; the runner sent {self.signature}"
+
+    def explain(self, error: TypeError) -> None:
+        """Says in numpy's error what to write instead of float(request["x"]) for an x of shape
+        [1]."""
+        if not str(error).endswith("be converted to Python scalars"):
+            return
+        line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+        single = [p for p in self.places.values() if p.shape and set(p.shape) == {1}]
+        named = [place for place in single if place.name in line] or single
+        if named:
+            place = max(named, key=lambda place: len(place.name))
+            error.args = (
+                f"use request[{place.name!r}].item() for {place.spec()}, which has one element: "
+                f"{error}",
+            )
 
     def _enter(self) -> None:
         """The slot is a request's again: what arrays over it have in common."""

@@ -201,8 +201,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             False if the runner is gone.
         """
         self._check_open()
-        if isinstance(error, TypeError) and str(error).endswith("converted to Python scalars"):
-            error.args = (f"use .item() for a feature with one element, as of shape [1]: {error}",)
+        if isinstance(error, TypeError):
+            self._layout.explain(error)
         if isinstance(error, (errors.MismatchError, errors.InexactError)):
             return self._fail(error.status, str(error))
         return self._fail(

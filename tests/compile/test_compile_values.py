@@ -153,7 +153,7 @@ ALIGNED = (
     [("y", F, [1, 1, 1, 1])],
 )
 PRIVATE = [node("Gather", "x i", "y", domain="test.ops")], [X, ("i", T.INT64, [])], [("y", F, [3])]
-COMMENT = [node("Neg", "x", "*/int evil;/*")], [X], [("*/int evil;/*", F, [4, 3])]
+COMMENT = [node("Neg", "x", "*/evil();/*")], [X], [("*/evil();/*", F, [4, 3])]
 
 
 @pytest.mark.parametrize("model", [RANDOM, ALIGNED, PRIVATE, COMMENT])

@@ -102,7 +102,7 @@ def read(question: Any) -> Any:
         repr(value)
     for request in getattr(question, "requests", [question]):
         str(request.wanted), request.signature, dict(request)
-    return np.zeros(question.size, np.int64) if isinstance(question, Batch) else 0
+    return np.zeros(len(question), np.int64) if isinstance(question, Batch) else 0
 
 
 @contextmanager
