@@ -68,7 +68,7 @@ class Measured:
         given = Options(self.files, "text", 2, None, None, "", False, tuple(self.words))
         self.sources = [Source(given, each, str(work), bar) for each in modules_of(given)]
         functions = sum(len(source.before) for source in self.sources)
-        budget = min(times * math.ceil(functions / 2), self.its.get("most", math.inf))
+        budget = times * min(math.ceil(functions / 2), self.its.get("most", math.inf))
         self.found |= {"sources": len(self.sources), "functions": functions, "budget": budget}
 
     def part(self, name: str) -> None:

@@ -62,6 +62,9 @@ def urls(found: Found) -> list[str]:
             pairs = zip(way["seconds"], first["ways"][-1]["seconds"], strict=True)
             cells.append(span([1e6 * (mine - aot) / first["questions"] for mine, aot in pairs]))
         rows.append([f"`{way['way']}`", *cells])
+    if len(columns) > 1 and figure == "seconds":
+        plain = (statistics.median(its["ways"][0]["seconds"]) for its in columns.values())
+        rows.insert(0, ["`plain`", *(f"{seconds:.2f} s" for seconds in plain)])
     unit = "CPU" if figure == "cpu_seconds" else "time"
     head = [f"{unit} / plain", *columns]
     if len(columns) == 1:
