@@ -41,7 +41,7 @@ def inline(found: Found) -> list[str]:
     same, objects = sum(pair["identical"] for pair in pairs), found["different_objects"]
     text = (
         f"In {same} of {len(pairs)} pairs of URLs the {found['decisions']} decisions were equal, and"
-        f" in {found['rounds']} rounds all URLs made {'one object' if objects == 1 else objects}"
+        f" in {found['rounds']} rounds all URLs made {'the same object' if objects == 1 else objects}"
         f" of {found['ways'][1]['bytes']} bytes, where `plain` has {plain['bytes']}."
     )
     head = ["", "time / plain", "host's CPU", "µs a question over `aot`", "p99, µs"]
@@ -73,9 +73,9 @@ def urls(found: Found) -> list[str]:
         ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
         for name in ("questions", "different_objects")
     )
-    made = "one object" if objects == "1" else f"{objects} different objects of each file"
+    made = "the same object" if objects == "1" else f"one of {objects} objects of each file"
     rounds = "one round" if found["rounds"] == 1 else f"each of {found['rounds']} rounds"
-    text = f"In {rounds} every URL asked {counts} questions, and all together made {made}."
+    text = f"In {rounds} every URL asked {counts} questions, and all made {made}."
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 
@@ -115,9 +115,9 @@ def training(found: Found) -> list[str]:
             ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else f"{span(one)} s"
             rows.append([each["workers"], f"`{way['way']}`", ratio])
     same = all(each["same"] for each in found["rows"])
-    equal = "the same last weights" if same else "DIFFERENT weights"
+    equal = "the same weights" if same else "DIFFERENT weights"
     episodes = found["rows"][0]["episodes"]
-    text = f"In {found['rounds']} rounds of {episodes} episodes, all URLs learned {equal}."
+    text = f"In {found['rounds']} rounds of {episodes} episodes, all URLs ended with {equal}."
     head = ["workers", "transport", "time / shm"]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
