@@ -154,14 +154,15 @@ def test_a_log_that_cannot_be_made_is_an_error_before_anything_is_asked(name, tm
 
 
 def test_a_shape_where_a_number_belongs_is_an_error_that_says_what_to_write(serve):
-    """numpy before 2.4 takes the element."""
+    """numpy before 2.4 takes the first one's element."""
 
     def model(request):
-        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+        assert request["size"].item() == request["li_size"].item() == request["n"].item()
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")  # li_size
 
-    says = r"test_service.py:\d+: TypeError: use \.item\(\) for"
+    says = r"use request\['li_size'\]\.item\(\) for li_size: float32\[1\]"
     with serve(model) as host, connect(host.url) as runner, pytest.raises(ModelError, match=says):
-        runner.evaluate({"size": [1.0]})
+        runner.evaluate({"size": [1.0], "li_size": np.ones(1, np.float32), "n": 1})
 
 
 def test_a_hundred_kinds_of_errors_are_told_and_no_more(serve, caplog):
