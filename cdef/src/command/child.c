@@ -250,7 +250,10 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
         if (end && child > 0) drain(child, s);
     }
     if (child > 0) status = wait_for(child, &forwarded);
-    for (int i = 0; i < FORWARDED_COUNT; i++) sigaction(FORWARDED[i], &handlers[i], NULL);
+    /* A signal of the whole group comes twice, also from the parent that forwards it: the second
+     * one must not end what is left to do. */
+    for (int i = 0; i < FORWARDED_COUNT && !signalled; i++)
+        sigaction(FORWARDED[i], &handlers[i], NULL);
     errno = error;
     return status;
 }
