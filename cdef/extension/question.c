@@ -124,7 +124,7 @@ static PyObject *fast_request(PyObject *module, PyObject *const *args, Py_ssize_
  * at a `key` whose layout is not known, or which is -shmb_status, and can go on. receive: called
  * with the timeout in place of fast_receive, or None. */
 struct requests {
-    PyObject_HEAD PyObject *came, *receive, *layouts, *timeout;
+    PyObject_HEAD PyObject *came, *receive, *layouts;
     shmb_host *host;
     long long timeout_ns, key;
     char asked; /* set by each request */
@@ -133,15 +133,13 @@ struct requests {
 static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     struct requests *r = (struct requests *)PyType_GenericAlloc(type, 0);
     (void)named;
-    if (r && PyArg_ParseTuple(args, "O!KOO!O", &PyList_Type, &r->came, &r->host, &r->receive,
-                              &PyDict_Type, &r->layouts, &r->timeout))
-        r->timeout_ns = PyLong_AsLongLong(r->timeout);
     if (!r) return NULL;
+    bool parsed = PyArg_ParseTuple(args, "O!KOO!L", &PyList_Type, &r->came, &r->host, &r->receive,
+                                   &PyDict_Type, &r->layouts, &r->timeout_ns);
     Py_XINCREF(r->came);
     Py_XINCREF(r->receive);
     Py_XINCREF(r->layouts);
-    Py_XINCREF(r->timeout);
-    if (PyErr_Occurred()) Py_CLEAR(r);
+    if (!parsed) Py_CLEAR(r);
     return (PyObject *)r;
 }
 
@@ -154,7 +152,7 @@ static PyObject *requests_next(PyObject *self) {
         request = PyObject_CallMethod(r->came, "pop", "i", 0);
     } else if (++turns % TURNS_PER_LOOK) {
         key = r->receive == Py_None ? PyLong_FromLongLong(fast_receive(r->host, r->timeout_ns))
-                                    : PyObject_CallFunctionObjArgs(r->receive, r->timeout, NULL);
+                                    : PyObject_CallFunction(r->receive, "L", r->timeout_ns);
         request = key ? (PyObject *)fast_question_of(r->layouts, key) : NULL;
         if (key && !request) r->key = PyLong_AsLongLong(key);
         Py_XDECREF(key);
@@ -278,7 +276,7 @@ static PyType_Spec layout_spec = {"shmbridge._fastpath.Layout", sizeof(struct la
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
                                   layout_slots};
 
-#define REQUESTS_OBJECTS(X) X(came) X(receive) X(layouts) X(timeout)
+#define REQUESTS_OBJECTS(X) X(came) X(receive) X(layouts)
 FAST_COLLECTS(requests, REQUESTS_OBJECTS)
 static PyMemberDef requests_members[] = {
     {"key", T_LONGLONG, offsetof(struct requests, key), READONLY, NULL},

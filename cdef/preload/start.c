@@ -36,7 +36,8 @@ static size_t entries(char *const *all, const char **preload) {
 static char *others(char *entry) {
     char *names = entry + sizeof PRELOAD - 1, *at;
     while ((at = strstr(names, LIBRARY))) {
-        const char *end = at + strlen(LIBRARY) + strspn(at + strlen(LIBRARY), " :");
+        const char *end = at + strcspn(at, " :");
+        end += strspn(end, " :");
         while (at > names && !strchr(" :", at[-1])) at--;
         memmove(at, end, strlen(end) + 1);
     }
