@@ -4,7 +4,8 @@
 
 inline      clang-22 -Oz compiles zstd with the plug-in of examples/llvm/inliner
 allocation  clang-22 -O2 compiles Lua, in one file, with that of examples/regalloc
-phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on lstrlib.c, Lua and zstd
+phases      opt-22 runs the 15 actions of examples/phase_ordering/poset_rl.py on lstrlib.c,
+            Lua, zstd and SQLite
 jobs        as allocation, each file of Lua by itself, with 1, 2, 4 and 8 compilers at once
 threads     as inline, Lua in lld with ThinLTO, which compiles in 1, 2, 4 and 8 threads
 
@@ -51,7 +52,7 @@ import numpy as np
 from llvm_inliner import EXAMPLES, INLINER, build_plugin, text_bytes
 from program import SHMBRIDGE, compiled, cpu_of, cpu_used, options, report, started, turns
 from run import machine
-from sources import fetch_lua, fetch_zstd
+from sources import fetch_lua, fetch_sqlite, fetch_zstd
 
 from shmbridge.logs import TrainingLog
 
@@ -137,19 +138,16 @@ def each_file(folder: Path) -> dict[str, Case]:
 
 
 def poset_rl(folder: Path) -> tuple[list[str], list[str]]:
-    """The commands of POSET-RL, of opt with the plug-in and of the original, and an untrained
-    folder/poset_rl.onnx."""
+    """The commands of POSET-RL, of opt with the plug-in and of the original, and its trained
+    network, folder/poset_rl.onnx."""
     place, model = EXAMPLES / "phase_ordering", folder / "poset_rl.onnx"
+    shutil.copy(EXAMPLES.parent / "docs/results/poset_rl.onnx", model)
     plugin = build_plugin(VERSION, folder / "build", place)
     vocabulary, kernels = folder / "ir2vec.json", (EXAMPLES / "regalloc/kernels").glob("*.c")
     train = [sys.executable, EXAMPLES / "vocabulary.py", "ir", vocabulary, *sorted(kernels)]
     subprocess.run(train, check=True)
-    code = (
-        f"import poset_rl; poset_rl.Q.untrained().save_onnx({str(model)!r});"
-        f"print(*poset_rl.asking({str(vocabulary)!r}, plugin={str(plugin)!r}))"
-    )
-    words = [sys.executable, "-c", code]
-    said = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True).stdout
+    code = f"from poset_rl import *; print(*asking({str(vocabulary)!r}, plugin={str(plugin)!r}))"
+    said = subprocess.check_output([sys.executable, "-c", code], cwd=place, text=True)
     original = [sys.executable, place / "poset_rl.py", "original", model, vocabulary]
     return said.split(), [*map(str, original)]
 
@@ -162,7 +160,7 @@ def bitcode(source: Path, to: Path) -> Path:
 
 
 def phases(folder: Path) -> dict[str, Case]:
-    """POSET-RL's passes for three programs."""
+    """POSET-RL's passes for four programs."""
     asking, original = poset_rl(folder)
     plain, model = [f"opt-{VERSION}", "-Oz"], {"": folder / "poset_rl.onnx"}
     ways, cases = "original shm pipe_bitstream pipe_json grpc onnx aot", {}
@@ -175,11 +173,10 @@ def phases(folder: Path) -> dict[str, Case]:
     )
     lua = fetch_lua(folder)
     programs = {"lstrlib.c": lua.with_name("lstrlib.c"), "Lua": lua}
-    programs["zstd"] = fetch_zstd(folder)
+    programs |= {"zstd": fetch_zstd(folder), "SQLite": fetch_sqlite(folder)}
     for name, source in programs.items():
-        its = [bitcode(source, folder / f"{name}.ll")]
-        function = f"{network}:answer"
-        cases[name] = Case(plain, asking, its, ways, model, function, place, original, 15)
+        its, answer = [bitcode(source, folder / f"{name}.ll")], f"{network}:answer"
+        cases[name] = Case(plain, asking, its, ways, model, answer, place, original, 15)
     return cases
 
 
@@ -365,10 +362,10 @@ def measure(folder: Path, case: Case, rounds: int, jobs: list[int]) -> dict[int,
 
 
 def contents(made: Path) -> bytes:
-    """An object; of LLVM's IR the text, without the line that names its file."""
+    """An object; of LLVM's IR the text, without the names of the file and of values."""
     data = made.read_bytes()
     if data[:2] == b"BC":
-        text = subprocess.check_output([f"llvm-dis-{VERSION}", made, "-o", "-"])
+        text = subprocess.check_output([f"opt-{VERSION}", "-discard-value-names", "-S", made])
         data = text.partition(b"\n")[2]
     return data
 

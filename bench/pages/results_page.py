@@ -69,11 +69,9 @@ def urls(found: Found) -> list[str]:
     head = [f"{unit} / plain", *columns]
     if len(columns) == 1:
         head += ["compiler's CPU / plain", "µs a question over `aot`"]
-    counts, objects = (
-        ", ".join(dict.fromkeys(str(its[name]) for its in columns.values()))
-        for name in ("questions", "different_objects")
-    )
-    made = "the same object" if objects == "1" else f"one of {objects} objects of each file"
+    counts = ", ".join(dict.fromkeys(str(its["questions"]) for its in columns.values()))
+    others = ", ".join(name for name, its in columns.items() if its["different_objects"] > 1)
+    made = f"the same object, except for {others}" if others else "the same object"
     rounds = "one round" if found["rounds"] == 1 else f"each of {found['rounds']} rounds"
     text = f"In {rounds} every URL asked {counts} questions, and all made {made}."
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
