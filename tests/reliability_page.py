@@ -84,9 +84,9 @@ def soaked(found):
     first, last = row["samples"][0], row["samples"][-1]
     return [
         f"In {row['minutes']:g} minutes, {row['runners']} runners asked {last['questions']:,}"
-        f" questions ({counted(row)}). The host's memory was {first['rss_kb']:,} KB at first and"
-        f" {last['rss_kb']:,} KB at last, its descriptors {first['descriptors']} and"
-        f" {last['descriptors']}. {row.get('note', '')}".rstrip(),
+        f" questions ({counted(row)}). The host's memory of {first['rss_kb']:,} KB grew by"
+        f" {last['rss_kb'] - first['rss_kb']:,} KB, and its {first['descriptors']} descriptors by"
+        f" {last['descriptors'] - first['descriptors']}. {row.get('note', '')}".rstrip(),
     ]
 
 
