@@ -51,11 +51,28 @@ static bool fill(struct asker *a, PyObject *features) {
     return true;
 }
 
-/* The end of a step, which went on in Python if it came to more than a slice. */
+/* Where a step fails, its question is given up. */
 static bool stepped(struct asker *a, bool done) {
-    /* Ctrl-C; else there is nothing to */
     if (!done) shmb_runner_abandon(a->runner, SHMB_INTERRUPTED);
     return done;
+}
+
+enum step { ASK, SEND, RECEIVE };
+
+static int go_on(const struct asker *a, enum step step, shmb_ticket ticket) {
+    if (step == SEND) return shmb_send_continue(a->runner, ticket);
+    return step == ASK ? shmb_runner_continue(a->runner) : shmb_receive_continue(a->runner);
+}
+
+/* The rest of a step that has come to that status, in slices, between which signals are handled. */
+static bool finish(struct asker *a, int status, enum step step, shmb_ticket ticket) {
+    while (status == PENDING && !a->closing && !PyErr_CheckSignals()) {
+        Py_BEGIN_ALLOW_THREADS status = go_on(a, step, ticket);
+        Py_END_ALLOW_THREADS
+    }
+    if (status && !PyErr_Occurred())
+        fast_done(PyObject_CallMethod((PyObject *)a, "_raise", "i", status));
+    return stepped(a, !status);
 }
 
 static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
@@ -63,8 +80,7 @@ static bool ask(struct asker *a, PyObject *features, shmb_dtype want) {
     int status;
     Py_BEGIN_ALLOW_THREADS status = (int)shmb_runner_start(a->runner, want);
     if (!status) status = shmb_runner_continue(a->runner);
-    Py_END_ALLOW_THREADS return stepped(
-        a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on", "i", status)));
+    Py_END_ALLOW_THREADS return finish(a, status, ASK, 0);
 }
 
 static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_ticket *ticket) {
@@ -72,18 +88,14 @@ static bool send(struct asker *a, PyObject *features, shmb_dtype want, shmb_tick
     int status;
     Py_BEGIN_ALLOW_THREADS *ticket = shmb_send_start(a->runner, want);
     status = shmb_send_continue(a->runner, *ticket);
-    Py_END_ALLOW_THREADS return stepped(
-        a, !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_sending", "iL", status,
-                                                    (long long)*ticket)));
+    Py_END_ALLOW_THREADS return finish(a, status, SEND, *ticket);
 }
 
 static bool receive(struct asker *a, shmb_ticket ticket) {
     int status;
     Py_BEGIN_ALLOW_THREADS status = shmb_receive_start(a->runner, ticket);
     if (status == PENDING) status = shmb_receive_continue(a->runner);
-    Py_END_ALLOW_THREADS return stepped(
-        a,
-        !status || fast_done(PyObject_CallMethod((PyObject *)a, "_go_on_receiving", "i", status)));
+    Py_END_ALLOW_THREADS return finish(a, status, RECEIVE, ticket);
 }
 
 static PyObject *value_of(struct asker *a, int64_t index, const shmb_tensor *t) {

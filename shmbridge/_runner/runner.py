@@ -176,21 +176,11 @@ class Runner(_fastpath.Asker):
             "this runner is in use, by another thread or an episode: connect another"
         )
 
-    def _go_on(self, status: int, go_on: Any = lib.shmb_runner_continue, *ticket: int) -> None:
-        """What _fastpath leaves to us: a question that has that status. Whatever this raises gives
-        it up."""
-        while status == lib.PENDING:
-            if self._closing:
-                raise ClosedError("another thread has closed this runner: connect another")
-            status = go_on(self._r, *ticket)
-        if status:
-            raise_error(status, lib.shmb_error_message(self._r))
-
-    def _go_on_sending(self, status: int, ticket: int) -> None:
-        self._go_on(status, lib.shmb_send_continue, ticket)
-
-    def _go_on_receiving(self, status: int) -> None:
-        self._go_on(status, lib.shmb_receive_continue)
+    def _raise(self, status: int) -> NoReturn:
+        """What a question has come to that _fastpath gives up."""
+        if status == lib.PENDING:
+            raise ClosedError("another thread has closed this runner: connect another")
+        raise_error(status, lib.shmb_error_message(self._r))
 
     def _fill(self, name: str, value: Any) -> None:
         """Adds a feature that _fastpath.evaluate leaves to us."""
@@ -240,7 +230,7 @@ class Runner(_fastpath.Asker):
     def _copy(self, index: int) -> Any:
         """A field of the advice that _fastpath.evaluate leaves to us."""
         lib.shmb_advice_at(self._r, index, self._tensor)
-        return tensor.copy_value(self._tensor, typed=self._exact)
+        return tensor.copy_value(self._tensor)
 
     def set_deadline(self, seconds: float | None) -> None:
         """Sets the deadline of later evaluates.

@@ -14,8 +14,7 @@ from shmbridge._values import dtypes, tensor
 def values_of(tensors: Any, count: int) -> dict[str, Any]:
     """The values of shmb_tensor[count] by name, copied."""
     return {
-        ffi.string(tensors[i].name).decode(): tensor.copy_value(tensors[i], typed=True)
-        for i in range(count)
+        ffi.string(tensors[i].name).decode(): tensor.copy_value(tensors[i]) for i in range(count)
     }
 
 
@@ -33,7 +32,7 @@ class Values(Mapping[str, Any]):
             with self._lock:
                 if name not in self._values:
                     found = self._tensors[self._index(name)]
-                    self._values[name] = tensor.copy_value(found, typed=True)
+                    self._values[name] = tensor.copy_value(found)
         return self._values[name]
 
     def _index(self, name: str) -> int:

@@ -312,25 +312,14 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.dims[first + i] for i in range(tensor.rank))
 
 
-_SCALARS = {
-    lib.SHMB_INT64: ffi.typeof("int64_t *"),
-    lib.SHMB_FLOAT64: ffi.typeof("double *"),
-    lib.SHMB_FLOAT32: ffi.typeof("float *"),
-}
-
-
-def copy_value(tensor: Any, typed: bool = False) -> Any:
-    """A shmb_tensor's value, copied: a Python number for rank 0, else an array, str, list of str or
-    Ragged. typed: a numpy scalar for rank 0, which keeps its dtype."""
-    if tensor.rank == 0 and tensor.dtype in _SCALARS and not typed:
-        return ffi.cast(_SCALARS[tensor.dtype], tensor.data)[0]
+def copy_value(tensor: Any) -> Any:
+    """A shmb_tensor's value, copied: a numpy scalar for rank 0, else an array, str, list of str or
+    Ragged."""
     dtype = dtype_of(tensor.dtype)
     data = np.frombuffer(ffi.buffer(tensor.data, tensor.size * dtype.itemsize), np.uint8)
     values = data.view(dtype).reshape(shape_of(tensor))
     if tensor.kind == lib.SHMB_TENSOR:
-        if tensor.rank:
-            return values.copy()
-        return values[()] if typed else values.item()
+        return values.copy() if tensor.rank else values[()]
     if tensor.kind == lib.SHMB_STRING:
         return text_of(values)
     if tensor.kind == lib.SHMB_STRINGS:

@@ -15,7 +15,7 @@ HANGS = 20  # seconds
 class Interrupt:
     """Raises KeyboardInterrupt before the step-th bytecode of what evaluate runs in Python."""
 
-    METHODS = (Runner.evaluate, Runner._fill, Runner._go_on, Runner._copy)
+    METHODS = (Runner.evaluate, Runner._fill, Runner._copy)
 
     def __init__(self, step):
         self.left = step
