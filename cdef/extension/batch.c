@@ -49,7 +49,7 @@ struct source {
 static PyObject *receive_from(const struct source *s, int64_t timeout) {
     if (s->receive == Py_None)
         return PyLong_FromLongLong(timeout ? fast_receive(s->host, timeout)
-                                           : shmb_host_take(s->host, true));
+                                           : shmb_host_take(s->host));
     return PyObject_CallFunction(s->receive, "L", (long long)timeout);
 }
 

@@ -243,20 +243,16 @@ void shmb_host_rest(shmb_host *h) {
     h->looping = false;
 }
 
-/* waiting: also at the channels of runners that wait for a reply. */
-static inline bool look_at(shmb_host *h, bool waiting) {
+static inline bool look(shmb_host *h) {
     for (uint32_t k = 0, i = h->next; k < h->active_count; k++, i++) {
         if (i >= h->active_count) i = 0;
-        const struct channel *c = &h->channels[h->active[i]];
-        if ((!waiting && load_relaxed(&c->open)) || !receiver_ready(&c->in)) continue;
+        if (!receiver_ready(&h->channels[h->active[i]].in)) continue;
         h->found = h->active[i];
         h->next = i + 1;
         return true;
     }
     return false;
 }
-
-static bool look(void *context) { return look_at(context, true); }
 
 /* The same, and from time to time whether there is something else to do. */
 static bool look_wider(void *context) {
@@ -309,9 +305,8 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns) {
     return receive_slowly(h, shmb_clock_ns() + (timeout_ns > 0 ? timeout_ns : 0));
 }
 
-int64_t shmb_host_take(shmb_host *h, bool waiting) {
-    if (h->segment.inherited.forked || h->closed || !look_at(h, waiting))
-        return -(int64_t)SHMB_TIMEOUT;
+int64_t shmb_host_take(shmb_host *h) {
+    if (h->segment.inherited.forked || h->closed || !look(h)) return -(int64_t)SHMB_TIMEOUT;
     upkeep_if_due(h);
     shmb_waiter_news(&h->waiter);
     return accept_found(h);

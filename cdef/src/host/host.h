@@ -58,9 +58,8 @@ int64_t shmb_host_receive(shmb_host *h, int64_t timeout_ns);
 /* The same without sleeping: looks for 100 microseconds or so where spinning pays, for one or two
  * in a crowd, else once. */
 int64_t shmb_host_poll(shmb_host *h);
-/* The same with one look. waiting: also for another request of a runner that waits for a reply. It
- * rarely has one, and to look at where it will write makes its next write slower. */
-int64_t shmb_host_take(shmb_host *h, bool waiting);
+/* The same with one look. */
+int64_t shmb_host_take(shmb_host *h);
 int shmb_host_attached(const shmb_host *h); /* runners with a channel */
 /* Runners with a request that has no reply yet, and none that is still to be received. */
 int shmb_host_waiting(const shmb_host *h);
