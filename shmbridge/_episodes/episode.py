@@ -87,7 +87,7 @@ class Episode:
         if now.state == OPEN and now.reports == UNKNOWN and self.workers is None:
             self.channels.hold(now.key)
         elif now.state == OPEN:
-            self.channels.refuse(now.key)
+            self.channels.refuse(self.channels.read(now.key))
         self._free(False)
 
     def _free(self, over: bool) -> None:

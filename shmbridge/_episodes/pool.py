@@ -81,15 +81,13 @@ class Channels:
         a reply it is to be laid down."""
         return self.keys.take(key)
 
-    def refuse(self, key: int, why: str = GIVEN_UP) -> None:
-        request = self.read(key)
-        if request is not None:
-            with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
+    def refuse(self, request: Request | None, why: str = GIVEN_UP) -> None:
+        with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
+            if request is not None:
                 request.fail(why)
 
     def came(self, key: int, begin_with: Callable[[int], bool]) -> None:
         """A request that C does not take by itself, perhaps the first one of an episode."""
-        self.keys.came()
         channel = channel_of(key)
         owner = self._owners.get(channel)
         if owner is not None:
@@ -138,26 +136,24 @@ class Channels:
         if request is None:
             return
         label = request.label
-        lay_down(request)
         if label in self._labels:
+            lay_down(request)
             self._owners[channel_of(key)] = owner = self._labels[label]
             if not owner.look(key):
-                self.refuse(key, NO_EPISODE)
+                self.refuse(self.read(key), NO_EPISODE)
         elif workers.ahead(label):
+            lay_down(request)
             self.hold(key)
         else:
-            self.refuse(key, NO_EPISODE)
+            self.refuse(request, NO_EPISODE)
 
     def _hold_first(self, key: int) -> None:
         request = self.read(key)
-        if request is None:
-            return
-        first = "step" not in request
-        lay_down(request)
-        if first:
-            self.hold(key)
+        if request is None or "step" in request:
+            self.refuse(request, NO_EPISODE)
         else:
-            self.refuse(key, NO_EPISODE)
+            lay_down(request)
+            self.hold(key)
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import _fastpath
-from shmbridge._host.request import Request, is_open
+from shmbridge._host.request import Request
 from shmbridge._native import lib
 from shmbridge._values.tensor import Ragged
 from shmbridge.errors import InvalidError, ShmbridgeError
@@ -32,7 +32,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
-            answer_error(self, error)
+            self.fail(error)
 
     @property
     def labels(self) -> list[str]:
@@ -116,7 +116,7 @@ class Batch(_fastpath.Questions, Mapping[str, Any]):
             error: An exception, or a text.
         """
         for request in self.requests:
-            if is_open(request):
+            if request._open:
                 request.fail(error)
 
 
@@ -129,12 +129,6 @@ def rows_by_request(batch: Batch, named: Mapping[str, Any]) -> list[dict[str, An
     """The advice of each request."""
     columns = batch._columns(named)
     return [{name: rows[i] for name, rows in columns.items()} for i in range(len(batch.requests))]
-
-
-def answer_error(question: Request | Batch, error: BaseException | str) -> None:
-    """Answers what has no reply yet with an error."""
-    if isinstance(question, Batch) or is_open(question):
-        question.fail(error)
 
 
 def rows_of(name: str, values: Any, size: int) -> Any:

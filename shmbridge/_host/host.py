@@ -191,11 +191,8 @@ class Host(Receiving):
         direct = plain and self._advice is None and self._features is None
         receive = self._receive or partial(_fastpath.receive, self._address)
         address, channels = self._address, self._plan.channels
-        calls = self._take_key, self._note_asked, self._ends, self._check
+        calls = self._take_key, self._ends, self._check
         return Keys(address, channels, direct, receive, *calls)
-
-    def _note_asked(self) -> None:
-        self._asked = True
 
     def _check(self) -> None:
         if self._closed:

@@ -35,7 +35,6 @@ class Keys:
     direct: bool  # C alone sees requests and replies
     receive: Callable[[int], int]  # within ns: a key or -shmb_status
     take: Callable[[int], Request | None]
-    came: Callable[[], None]  # a key did
     ends: Callable[[int], bool]
     check: Callable[[], None]  # ClosedError, ForkedError
 
@@ -169,6 +168,7 @@ class Receiving(Receiver):
 
     def _take_key(self, key: int) -> Request | None:
         """The request of a key, for environments."""
+        self._asked = True
         request: Request | None = _fastpath.request(self._layouts, key)
         return self._meet(key) if request is None else request
 

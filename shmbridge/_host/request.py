@@ -295,10 +295,6 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 # ---- For batches, loops, relays and environments ----
 
 
-def is_open(request: Request) -> bool:
-    return request._open
-
-
 def pass_on(request: Request, error: Exception) -> None:
     """Answers, unless that is done, with an error whose status the runner gets too."""
     if request._open:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shmbridge._host.batch import Batch, answer_error, by_name, rows_by_request
+from shmbridge._host.batch import Batch, by_name, rows_by_request
 from shmbridge._host.request import Request
-from shmbridge.errors import ClosedError, error_text, own_line
+from shmbridge.errors import ClosedError, InvalidError, error_text, own_line
 from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ class Service:
     record: a file for the advice that runners received, which the service closes; or a writer.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        record: Path | LogWriter | None = None,
-    ) -> None:
+    def __init__(self, model: Model, *, record: Path | LogWriter | None = None) -> None:
         self.errors = 0  # questions that were answered with one
         self.model = model
         self._told: set[Any] = set()
@@ -95,8 +90,8 @@ class Service:
 
     def _fail(self, question: Question, error: Exception) -> None:
         self.errors += len(question) if isinstance(question, Batch) else 1
-        with suppress(ClosedError):
-            answer_error(question, error)
+        with suppress(ClosedError, InvalidError):  # it may have been answered
+            question.fail(error)
         kind = (type(error), own_line(error))
         if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
             return

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from shmbridge._host.batch import answer_error
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge.errors import ShmbridgeError, error_text
@@ -98,9 +97,9 @@ class Serving:
         except BaseException as error:
             logger.error("serving has ended: %s", error_text(error), exc_info=error)
             self._error = error
-            with suppress(ShmbridgeError):  # the host is closed, or the runner has gone
+            with suppress(ShmbridgeError):  # the host is closed, or it has been answered
                 if question is not None:
-                    answer_error(question, error)
+                    question.fail(error)
         finally:
             del questions  # its end tells waiting runners that no loop is running
             self._rest.asked = False
