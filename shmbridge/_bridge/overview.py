@@ -54,16 +54,6 @@ class BridgeInfo:
         return sum(channel.served for channel in self.channels)
 
 
-def _inspect(fd: int, name: str, worker: int) -> BridgeInfo | None:
-    info = ffi.new("shmb_segment_info *")
-    channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
-    if not lib.shmb_inspect(fd, info, channels):
-        return None
-    values = _values(info[0], fd)
-    lanes = tuple(_channel(fd, i, c) for i, c in enumerate(channels[0 : info.channels]))
-    return BridgeInfo(name, worker, **{**values, "channels": lanes})
-
-
 def _channel(fd: int, index: int, found: Any) -> ChannelInfo:
     if not found.alive:
         return ChannelInfo(index, "free", 0, False, found.served, "", False, False, 0)
@@ -99,8 +89,13 @@ def _here(pid: int, fd: int) -> bool:
 
 def bridge(name: str, worker: int = 0) -> BridgeInfo | None:
     """The bridge of that name, living or dead."""
+    info = ffi.new("shmb_segment_info *")
+    channels = ffi.new("shmb_channel_info[]", lib.MAX_CHANNELS)
     with opened(segment_path(name, worker=worker)) as fd:
-        return None if fd is None else _inspect(fd, name, worker)
+        if fd is None or not lib.shmb_inspect(fd, info, channels):
+            return None
+        lanes = tuple(_channel(fd, i, c) for i, c in enumerate(channels[0 : info.channels]))
+        return BridgeInfo(name, worker, **{**_values(info[0], fd), "channels": lanes})
 
 
 def bridges(name: str | None = None) -> list[BridgeInfo]:

@@ -113,11 +113,6 @@ class PipeBackedHost(Host):
         """How many compilers are connected."""
         return int(lib.shmb_pipe_server_talking(self._server))
 
-    def _info(self, line: int) -> Any:
-        info = ffi.new("shmb_conversation_info *")
-        lib.shmb_pipe_server_info(self._server, line, info)
-        return info
-
     def close(self) -> None:
         """Removes the pipes: connected compilers see their end. Kept arrays stay valid. You may
         call it twice."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge import serdes
-from shmbridge._native import lib
+from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import split
 from shmbridge._values import dtypes
@@ -76,15 +76,13 @@ class PipeHost(PipeBackedHost):
             )
         super().__init__(url, [PipePair(where, "frames", self._serdes)], **options)
         if default_advice is not None:
-            self._set_default(str(default_advice))
-
-    def _set_default(self, text: str) -> None:
-        with undone_by(self.close):
-            status = lib.shmb_pipe_server_set_default(
-                self._server, plugins.c_text(text), self._default_dtype(text)
-            )
-            if status:
-                raise_status(status, self._why())
+            text = str(default_advice)
+            with undone_by(self.close):
+                status = lib.shmb_pipe_server_set_default(
+                    self._server, plugins.c_text(text), self._default_dtype(text)
+                )
+                if status:
+                    raise_status(status, self._why())
 
     def _default_dtype(self, text: str) -> int:
         """What the model's own advice of that number would be."""
@@ -100,7 +98,9 @@ class PipeHost(PipeBackedHost):
         return int(lib.SHMB_FLOAT32 if set(text) & set(".eE") else lib.SHMB_INT32)
 
     def _narrows(self) -> bool:
-        return self._serdes == "bitstream" and self._advice is None and not self._info(0).typed
+        info = ffi.new("shmb_conversation_info *")
+        lib.shmb_pipe_server_info(self._server, 0, info)
+        return self._serdes == "bitstream" and self._advice is None and not info.typed
 
 
 def narrowed(name: str, value: Any) -> Any:
