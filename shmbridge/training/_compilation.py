@@ -93,7 +93,7 @@ def label_of(module: Module, number: int | None = None) -> str:
 
 
 class Compilation:
-    """A running compilation; close() ends it and removes its work folder.
+    """A running compilation, until its job is closed.
 
     Args:
         module, scores: As in the task.
@@ -111,18 +111,18 @@ class Compilation:
         asks: bool,
     ) -> None:
         self.module, self.advised = module, asks
-        self._job, self._scores, self._command = job, scores, command
+        self.job, self._scores, self._command = job, scores, command
 
     def finish(self) -> Outcome:
         """Waits for the end, and scores the output."""
-        report, scores, why = self._job.wait(), dict[str, float](), ""
+        report, scores, why = self.job.wait(), dict[str, float](), ""
         if _kind(report) == OutcomeKind.OK:
             try:
                 scores = {
-                    name: _scored(score, self._job.output) for name, score in self._scores.items()
+                    name: _scored(score, self.job.output) for name, score in self._scores.items()
                 }
             except Exception as error:
-                report, why = self._job.look_again(), error_text(error)
+                report, why = self.job.look_again(), error_text(error)
         kind, stderr = _kind(report), report.stderr
         if why and kind == OutcomeKind.OK:
             kind, stderr = OutcomeKind.NO_SCORE, f"{stderr}\n{why}".lstrip()
@@ -148,7 +148,7 @@ class Compilation:
         reason."""
         counts = []
         with contextlib.suppress(OSError, ValueError):
-            text = (self._job.folder / "report").read_text(errors="replace")
+            text = (self.job.folder / "report").read_text(errors="replace")
             counts = [count for count in preload.counts_of(text) if count.asked]
         if counts and all(count.defaulted == count.asked for count in counts):
             self.advised = False
@@ -157,14 +157,6 @@ class Compilation:
                 stacklevel=2,
             )
         return sum(count.defaulted for count in counts)
-
-    def end(self) -> None:
-        """Asks it to end, without waiting."""
-        self._job.end()
-
-    def close(self) -> None:
-        """Ends it. You may call it twice."""
-        self._job.close()
 
 
 def _kind(report: Report) -> OutcomeKind:

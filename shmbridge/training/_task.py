@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -248,7 +247,7 @@ class Compilations:
         with self._lock:
             self._running.add(compilation)
             if self._ended:  # meanwhile
-                compilation.end()
+                compilation.job.end()
         return compilation
 
     def run(self, module: Module, url: str | None, label: str) -> Outcome:
@@ -256,7 +255,7 @@ class Compilations:
             return Outcome(OutcomeKind.ENDED, module.name)
         compilation = self.start(module, url, label)
         try:
-            with contextlib.closing(compilation):
+            with compilation.job:
                 outcome = compilation.finish()
         finally:
             with self._lock:
@@ -294,9 +293,9 @@ class Compilations:
         with self._lock:
             self._ended = True
             for compilation in self._running:
-                compilation.end()
+                compilation.job.end()
 
     def close(self) -> None:
         self.end()
         for compilation in list(self._running):
-            compilation.close()
+            compilation.job.close()

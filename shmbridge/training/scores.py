@@ -128,18 +128,16 @@ def run_instructions(*arguments: str, seconds: float = SECONDS) -> Score:
         program fails, or neither tool can count.
     """
     ways = {
-        "perf": (
-            ["perf", "stat", "-x,", "-e", "instructions:u", "--"],
-            r"^(\d+),[^,]*,instructions",
-        ),
-        "valgrind": (
-            ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"],
-            r"I\s+refs:\s+([\d,]+)",
+        "perf stat -x, -e instructions:u --": r"^(\d+),[^,]*,instructions",
+        "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null": (
+            r"I\s+refs:\s+([\d,]+)"
         ),
     }
 
     def score(path: Path) -> float:
-        for words, pattern in (way for tool, way in ways.items() if shutil.which(tool)):
+        for words, pattern in ((way.split(), ways[way]) for way in ways):
+            if not shutil.which(words[0]):
+                continue
             report, _ = _ran([*words, str(path), *arguments], seconds)
             if match := re.search(pattern, report.stderr, re.MULTILINE):
                 return float(match[1].replace(",", ""))

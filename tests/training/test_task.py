@@ -1,6 +1,5 @@
 """Tasks: what a compiler is told, how it asks, and baselines."""
 
-import contextlib
 import os
 import re
 import shutil
@@ -438,7 +437,8 @@ def test_a_baseline_is_compiled_once_for_each_content_flags_and_folder(counting,
 def test_a_compilation_that_starts_while_all_end_is_ended(sh, corpus):
     compilations = Compilations(sh("sleep 1000"))
     compilations.end()
-    with contextlib.closing(compilations.start(corpus[0], None, "a")) as compilation:
+    compilation = compilations.start(corpus[0], None, "a")
+    with compilation.job:
         assert compilation.finish().kind == "ended"
 
 
