@@ -257,14 +257,7 @@ def _questions(
         yield partial(inputs, *bounds[rng.integers(len(bounds))])
 
 
-def _random(
-    rng: np.random.Generator,
-    port: Port,
-    bound: int,
-    low: int = 0,
-    scale: float = 1,
-    open_size: int = OPEN[0],
-) -> Any:
+def _random(rng: Any, port: Port, bound: int, low: int, scale: float, open_size: int) -> Any:
     shape = tuple(open_size if size < 0 else size for size in port.dims)
     if "float" in port.dtype:
         scale = min(scale, 1e3) if port.dtype == "float16" else scale

@@ -181,7 +181,7 @@ def _match(
             if extent.isdigit() and max(size, 1) != int(extent):
                 raise UnsupportedError(f'"{name}": its size depends on values: {ELSE}')
             known.append(size if extent.isdigit() else -1)
-        ports.append(Port(name, DTYPES[parameter.c_type][0], tuple(known)))
+        ports.append(Port(name, DTYPES[parameter.c_type], tuple(known)))
     return ports[: len(names[0])], ports[len(names[0]) :]
 
 

@@ -2,28 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
 from shmbridge._compile.wrap import Port, c_string
 from shmbridge.errors import UnsupportedError
 
 DTYPES = {
-    "_Bool": ("bool", 1),
-    "bool": ("bool", 1),
-    "int8_t": ("int8", 1),
-    "int16_t": ("int16", 2),
-    "int32_t": ("int32", 4),
-    "int64_t": ("int64", 8),
-    "uint8_t": ("uint8", 1),
-    "uint16_t": ("uint16", 2),
-    "uint32_t": ("uint32", 4),
-    "uint64_t": ("uint64", 8),
-    "_Float16": ("float16", 2),
-    "float": ("float32", 4),
-    "double": ("float64", 8),
-    "__bf16": ("bfloat16", 2),
+    f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
+DTYPES |= {"_Bool": "bool", "bool": "bool", "_Float16": "float16", "__bf16": "bfloat16"}
+DTYPES |= {"float": "float32", "double": "float64"}
 ELSE = "use onnx://, which runs any model, or export it otherwise"
 
 
@@ -35,7 +23,8 @@ class Weight:
 
     @property
     def bytes(self) -> int:
-        return DTYPES[self.c_type][1] * prod(map(int, re.findall(r"\d+", self.extents)))
+        extents = tuple(map(int, re.findall(r"\d+", self.extents)))
+        return Port(self.name, DTYPES[self.c_type], extents).bytes
 
 
 @dataclass(frozen=True)
@@ -160,11 +149,9 @@ def run_code(
                 f"    if (!make_room(&s->out[{i}], &outputs[{i}], {len(port.dims)}, "
                 f"(int64_t[]){{{dims}}}, sizeof({parameter.c_type}))) return no_room;"
             )
-    empty = [p for port, p in zip([*inputs, *outputs], parameters, strict=True) if 0 in port.dims]
-    room = max(
-        (DTYPES[p.c_type][1] * prod(int(e) for e in p.extents if e.isdigit()) for p in empty),
-        default=0,
-    )
+    empty = [port for port in (*inputs, *outputs) if 0 in port.dims]
+    least = [replace(port, dims=tuple(n or 1 for n in port.dims if n >= 0)) for port in empty]
+    room = max((port.bytes for port in least), default=0)
     return _BODY % {
         "nothing": f"static _Thread_local _Alignas(64) unsigned char nothing[{room}];"
         if room
