@@ -202,20 +202,20 @@ static int do_without(const char *why) {
         fprintf(stderr, "shmbridge: %s\n", why);
         return 1;
     }
-    if (shmb_build_failed(run.policy ? run.policy : PYTHON, SHMB_BUILD_OTHER))
+    if (shmb_build_failed(run.policy ? run.policy : PYTHON, SHMB_BUILD_USELESS))
         fprintf(stderr, shmb_build_warning, why);
     return shmb_child_become(run.plain);
 }
 
 static void give_up(void) { exit(do_without(strerror(errno))); }
 
-/* Python may end before it says that it has begun: the environment may be made for another one, or
- * a package may be broken. */
-static int run_in_python(const char *folder, char **words) {
+/* Ends as our Python does. Returns why that has not begun: the environment may be made for another
+ * one, or a package may be broken or hang. */
+static const char *run_in_python(const char *folder, char **words) {
     int begun[2];
     char byte, *python = text("%s/" PYTHON, folder);
-    if (!run.plain || !*run.plain || run.strict || access(python, X_OK) || pipe2(begun, O_NONBLOCK))
-        return do_without(become_python(folder, words));
+    if (!run.plain || !*run.plain || access(python, X_OK) || pipe2(begun, O_NONBLOCK))
+        return become_python(folder, words);
     size_t n = 0;
     while (words[n]) n++;
     char **all = calloc(n + 3, sizeof *all);
@@ -228,10 +228,10 @@ static int run_in_python(const char *folder, char **words) {
     unsetenv("PYTHONINSPECT"); /* at its end it would read from the terminal */
     int status = shmb_child_run(all, environ, NULL, false);
     close(begun[1]);
-    if (status < 0) give_up();
-    if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) return shmb_end_as(status);
-    return do_without("Python cannot start: expected $PYTHONHOME, $PYTHONPATH and their like "
-                      "to be unset or for the Python of shmbridge");
+    if (status < 0) return strerror(errno);
+    if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) exit(shmb_end_as(status));
+    return "Python cannot start, or takes more than a minute: expected $PYTHONHOME, $PYTHONPATH "
+           "and their like to be unset or for the Python of shmbridge";
 }
 
 /* Removes the file that -o names. Python also finds the names that clang chooses. */
@@ -253,7 +253,7 @@ static int refuse(const char *folder, char **words) {
     all[2] = "--refused";
     all[3] = text("%lld %s", run.began, shmb_run_why());
     memcpy(all + 4, words + 2, (n - 2) * sizeof *all);
-    become_python(folder, all);
+    run_in_python(folder, all);
     fprintf(stderr, "shmbridge: %s\n", shmb_run_why());
     remove_output(run.plain);
     return 1;
@@ -281,7 +281,7 @@ int main(int argc, char **argv) {
     /* Python keeps a cache in front from storing what was compiled without the policy. */
     bool plainly = !asks && !run.strict && !shmb_build_cache() && *run.plain &&
                    shmb_program_find(*run.plain, program);
-    if (!ours && !plainly) return run_in_python(self, argv);
+    if (!ours && !plainly) return do_without(run_in_python(self, argv));
     run.report = shmb_unnamed_file();
     if (run.report < 0) give_up();
     run.compiler = run.plain[0];

@@ -1,5 +1,7 @@
 """The command itself: help, version, errors, config."""
 
+import os
+import signal
 from dataclasses import make_dataclass
 
 import click
@@ -22,6 +24,14 @@ def test_help_lists_the_commands():
 def test_version_is_the_librarys():
     assert run("--version").stdout.strip() == shmbridge.__version__
     assert run("config", "--version").stdout.strip() == shmbridge.__version__
+
+
+def test_what_started_it_to_begin_within_a_time_gives_it_more_once_it_has_begun():
+    read, write = os.pipe()
+    signal.alarm(1000)
+    assert CliRunner().invoke(main, ["--begun", str(write), "config"]).exit_code == 0
+    assert (os.read(read, 10), signal.alarm(0)) == (b"\n", 0)
+    os.close(read)
 
 
 def test_an_unknown_command_is_a_usage_error():

@@ -149,23 +149,57 @@ def test_command_without_python_finds_the_compiler_behind_every_option(option, c
     assert done.returncode == (1 if refused else 4), done.stderr
 
 
-@pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
+@pytest.fixture
+def compile_with_python(compiler, tmp_path):
+    """compile_with_python(*options, **variables): a run that needs Python, whose compiler exits
+    with 4 if it compiles plainly; XDG_RUNTIME_DIR makes all runs of a test one build."""
+    program = compiler('test -z "$SHMBRIDGE_LLVM_URL" && exit 4')
+
+    def go(*options, **variables):
+        words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "policy:advise", *options, "--"]
+        environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)} | variables
+        return subprocess.run(
+            [*words, program],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return go
+
+
+either = pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
+
+
+@either
 @pytest.mark.parametrize("variable", ["PYTHONHOME", "PYTHONPATH", "PYTHONHASHSEED"])
 def test_python_that_cannot_start_leaves_a_plain_compile_and_one_warning(
-    variable, strict, status, compiler, tmp_path
+    variable, strict, status, compile_with_python, tmp_path
 ):
     (tmp_path / "click.py").write_text("raise ImportError('for another Python')")
-    words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "policy:advise", *strict, "--"]
-    environment = {"XDG_RUNTIME_DIR": str(tmp_path), variable: str(tmp_path)}
-    done = subprocess.run(
-        [*words, compiler("exit 4")],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = compile_with_python(*strict, **{variable: str(tmp_path)})
     assert done.returncode == status
     assert done.stderr.count("shmbridge: compiling without the policy") == (not strict)
+
+
+@either
+def test_python_that_hangs_as_it_starts_is_ended_and_after_three_files_not_started(
+    strict, status, compile_with_python, tmp_path
+):
+    """Here a minute takes 60 ms."""
+    quick = "#include <unistd.h>\nunsigned alarm(unsigned s) { return ualarm(s * 1000, 0); }"
+    (tmp_path / "quick.c").write_text(quick)
+    subprocess.run(["cc", "-shared", "-fPIC", "quick.c", "-o", "q.so"], cwd=tmp_path, check=True)
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1000)")
+    variables = {"PYTHONPATH": str(tmp_path), "LD_PRELOAD": str(tmp_path / "q.so")}
+    done = [compile_with_python(*strict, **variables) for _ in range(3)][0]
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
+    assert "Python cannot start, or takes more than a minute: expected " in done.stderr
+    if not strict:
+        again = compile_with_python("-v")
+        assert (again.returncode, "gave no advice" in again.stderr) == (status, True)
 
 
 @pytest.fixture

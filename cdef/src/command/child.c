@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NO_COMPILER = 127, CHUNK = 1 << 16, LOOK_MS = 100, REST = 1 << 20 };
+enum { NO_COMPILER = 127, CHUNK = 1 << 16, LOOK_MS = 100, START_SECONDS = 60, REST = 1 << 20 };
 
 /* ---- Streams ---- */
 
@@ -185,6 +185,7 @@ static _Noreturn void start(char *const *command, char *const *environment, stru
     }
     prctl(PR_SET_PDEATHSIG, s ? SIGTERM : SIGKILL);
     if (s) connect_streams(s, held);
+    else signal(SIGALRM, SIG_DFL), alarm(START_SECONDS);
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (getppid() == parent) become(command, environment);
     _exit(NO_COMPILER);

@@ -30,8 +30,9 @@ bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, cons
 bool shmb_streams_deliver(const struct streams *s);
 
 /* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
- * what it prints held back. When this process is killed it gets SIGTERM, or SIGKILL if `s` is NULL.
- * Returns its status as waitpid does; -1, with errno: it cannot be started. */
+ * what it prints held back. When this process is killed it gets SIGTERM. If `s` is NULL it is our
+ * Python, which gets SIGKILL then, and SIGALRM after a minute unless it calls alarm(0). Returns
+ * its status as waitpid does; -1, with errno: it cannot be started. */
 int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held);
 /* Was SIGINT, SIGTERM or SIGHUP passed to a compiler? */
 bool shmb_child_signalled(void);
