@@ -1,8 +1,10 @@
 """The command `shmbridge`: one module per subcommand, imported on demand, because `run` starts with
 every compiler."""
 
+import errno
 import os
 import signal
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +17,8 @@ from shmbridge.errors import ShmbridgeError
 COMMANDS = ["demo", "serve", "stop", "run", "tune", "record", "export", "relay", "ls"]
 COMMANDS += ["inspect", "gc", "compile", "config", "embed"]
 MODULES = {"record": "relay", "ls": "list", "gc": "list"}  # of commands whose name is no module
+# Of a write; other errors name a file or a call.
+UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class _Commands(click.Group):
@@ -35,9 +39,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # a signal before there was anything to end in order
             raise SystemExit(130) from None
-        except BrokenPipeError:  # whoever read our output has seen enough: click ends quietly
-            raise
         except (ShmbridgeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in UNWRITTEN and not error.filename:
+                raise
             raise click.ClickException(one_line(error)) from error
 
 
@@ -57,4 +61,8 @@ def main(begun: int | None) -> None:
 
 def program() -> None:
     """The command, by whatever name it was started: cdef/launcher starts it as shmbridge-python."""
-    main(prog_name="shmbridge")
+    try:
+        main(prog_name="shmbridge")  # click ends quietly where whoever read has seen enough
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries again at its end
+        sys.exit(f"Error: the output cannot be written: {error}")

@@ -98,7 +98,7 @@ def end(name: str) -> str | None:
         _processes.end([pid], lambda seconds: bool(poll.poll(seconds * 1000)))
     segment.gc()  # of one that had to be killed
     segment.remove_dead(key(name))
-    return log
+    return log if log.endswith(".log") else ""  # not of one that never answered
 
 
 # ---- The socket ----

@@ -126,8 +126,8 @@ def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(where
         assert runner.evaluate({"x": np.float32(1)}) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_the_model_loads_ends_the_host_too(where, name, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None], ids=str)
+def test_a_signal_or_stop_while_the_model_loads_ends_the_host_too(where, name, number):
     (where / "late.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
     )
@@ -135,7 +135,10 @@ def test_a_signal_while_the_model_loads_ends_the_host_too(where, name, number):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until(lambda: (where / "pid").exists() and (where / "pid").read_text() != "")
     assert int((where / "pid").read_text()) != process.pid
-    process.send_signal(number)
+    if number:
+        process.send_signal(number)
+    else:
+        assert run("stop", name).stdout == f"stopped {name}\n"  # its log goes, too
     said, _ = process.communicate(timeout=30)
     assert process.returncode != 0 and b"Aborted" not in said
     until(lambda: not alive(int((where / "pid").read_text())))

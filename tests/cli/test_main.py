@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
 from dataclasses import make_dataclass
 
 import click
 import pytest
 from click.testing import CliRunner
 from support.cli import refused, run
+from support.run import SHMBRIDGE
 
 import shmbridge
 from shmbridge.cli import main
@@ -43,7 +45,7 @@ def test_an_unknown_command_is_a_usage_error():
     [
         (KeyboardInterrupt(), 130, ""),
         (InvalidError("two\nlines"), 1, "Error: two lines\n"),
-        (OSError(28, "No space"), 1, "Error: [Errno 28] No space\n"),
+        (OSError(13, "Denied"), 1, "Error: [Errno 13] Denied\n"),
     ],
     ids=["Ctrl-C", "ours", "the system's"],
 )
@@ -54,6 +56,20 @@ def test_what_a_command_raises_is_its_status_and_one_line(monkeypatch, raised, s
     monkeypatch.setattr("shmbridge.cli.config.config", click.command(config))
     done = CliRunner().invoke(main, ["config"])
     assert (done.exit_code, done.output) == (status, says)
+
+
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", ["--version", "--help", "serve --help", "config", "gc nobody"])
+def test_output_that_cannot_be_written_is_one_line_and_a_failure(words, buffered):
+    done = subprocess.run(
+        ["sh", "-c", f"exec {SHMBRIDGE} {words} >/dev/full"],
+        env={**os.environ, "PYTHONUNBUFFERED": buffered},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    expected = "Error: the output cannot be written: [Errno 28] No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, expected)
 
 
 def test_config_alone_prints_everything():
