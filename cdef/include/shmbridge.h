@@ -452,10 +452,11 @@ static inline shmb_status shmb_evaluate_i64(shmb_runner *r, int64_t *advice) {
 /** ---- Read ----------------------------------------------------------------------------------- */
 
 /**
- * These read the last advice. Without one, as after a failed evaluate, they return INVALID. The
- * runner owns the memory behind *out, which stays readable until the next evaluate or close.
- * Exception: if a model in this process returns a feature unchanged, the advice uses the feature's
- * memory and is valid only until that is filled again.
+ * These read the last advice. Without one, as after a failed evaluate, they return INVALID. They
+ * report a failure to find or read a field as evaluate does. The runner owns the memory behind
+ * *out, which stays readable until the next evaluate or close. Exception: if a model in this
+ * process returns a feature unchanged, the advice uses the feature's memory and is valid only until
+ * that is filled again.
  */
 
 /** How many tensors the advice has; 0 before the first evaluate and after a failed one. */
@@ -464,6 +465,9 @@ int64_t shmb_advice_count(const shmb_runner *r);
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out);
 /** A field by its name; NULL: the only one. Errors: MISMATCH (its message lists the names). */
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out);
+/** The same, which must be of that kind and dtype (SHMB_ANY: any). Errors: MISMATCH. */
+shmb_status shmb_advice_as(shmb_runner *r, const char *name, shmb_kind kind, shmb_dtype dtype,
+                           shmb_tensor *out);
 /**
  * One element by its name (NULL: the only field), converted exactly, in shmb_dtype_size(dtype)
  * bytes. On error *advice is unchanged. Errors: MISMATCH (no such name, text, or not one element),
@@ -541,7 +545,7 @@ typedef struct shmb_stats {
     /** The number of evaluates and sends. */
     int64_t questions;
     /**
-     * Failed evaluates and receives by shmb_status, including those that returned the default
+     * Failed evaluates, receives and reads by shmb_status, including those that returned the default
      * advice.
      */
     int64_t failures[SHMB_STATUSES];

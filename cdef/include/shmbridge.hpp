@@ -23,7 +23,6 @@
 #include "shmbridge.h"
 
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
@@ -354,21 +353,13 @@ private:
 
 namespace detail {
 
-/* How to read advice as T: the dtype to ask for, its description, and the conversion. */
+/* How to read advice as T: the dtype to ask for, its kind, and the conversion. */
 template <class T, class = void>
 struct reader {
     static_assert(
         is_number<T>,
         "expected a number, string, string_view, span<const number>, or a vector of these");
     static constexpr shmb_dtype dtype = dtype_of<T>();
-    static constexpr const char *what = "one number";
-    static bool read(const shmb_tensor &t, T &out) {
-        if (t.kind != SHMB_TENSOR || t.dtype != dtype || t.size != 1) return false;
-        if constexpr (std::is_same_v<T, bool>)
-            out = *static_cast<const unsigned char *>(t.data) != 0;
-        else std::memcpy(&out, t.data, sizeof out);
-        return true;
-    }
 };
 
 template <class T>
@@ -377,36 +368,30 @@ constexpr bool is_string = is_one_of<T, std::string, std::string_view>;
 template <class T>
 struct reader<T, std::enable_if_t<is_string<T>>> {
     static constexpr shmb_dtype dtype = SHMB_ANY;
-    static constexpr const char *what = "one string";
-    static bool read(const shmb_tensor &t, T &out) {
-        if (t.kind != SHMB_STRING) return false;
+    static constexpr shmb_kind kind = SHMB_STRING;
+    static void read(const shmb_tensor &t, T &out) {
         out = T(static_cast<const char *>(t.data), static_cast<size_t>(t.size));
-        return true;
     }
 };
 
 template <class T>
 struct reader<span<const T>> {
     static constexpr shmb_dtype dtype = dtype_of<T>();
-    static constexpr const char *what = "a tensor";
-    static bool read(const shmb_tensor &t, span<const T> &out) {
-        if (t.kind != SHMB_TENSOR || t.dtype != dtype) return false;
+    static constexpr shmb_kind kind = SHMB_TENSOR;
+    static void read(const shmb_tensor &t, span<const T> &out) {
         out = {static_cast<const T *>(t.data), static_cast<size_t>(t.size)};
-        return true;
     }
 };
 
 template <class T>
 struct reader<std::vector<T>, std::enable_if_t<is_number<T>>> {
     static constexpr shmb_dtype dtype = dtype_of<T>();
-    static constexpr const char *what = "a tensor";
-    static bool read(const shmb_tensor &t, std::vector<T> &out) {
-        if (t.kind != SHMB_TENSOR || t.dtype != dtype) return false;
+    static constexpr shmb_kind kind = SHMB_TENSOR;
+    static void read(const shmb_tensor &t, std::vector<T> &out) {
         auto *first =
             static_cast<const std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> *>(
                 t.data);
         out.assign(first, first + t.size);
-        return true;
     }
 };
 
@@ -415,9 +400,7 @@ template <class T>
 struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
     static constexpr shmb_dtype dtype = reader<T>::dtype;
     static constexpr shmb_kind kind = is_string<T> ? SHMB_STRINGS : SHMB_RAGGED;
-    static constexpr const char *what = is_string<T> ? "a list of strings" : "a ragged list";
-    static bool read(const shmb_tensor &t, std::vector<T> &out) {
-        if (t.kind != kind || (dtype != SHMB_ANY && t.dtype != dtype)) return false;
+    static void read(const shmb_tensor &t, std::vector<T> &out) {
         int64_t width = 1; /* elements of one item of a row */
         for (int32_t i = 1; i < t.rank; i++) width *= t.dims[1 + i];
         out.resize(static_cast<size_t>(t.dims[0]));
@@ -429,7 +412,6 @@ struct reader<std::vector<T>, std::enable_if_t<!is_number<T>>> {
                        static_cast<size_t>(t.offsets[i] * width) * shmb_dtype_size(t.dtype);
             reader<T>::read(row, out[i]);
         }
-        return true;
     }
 };
 
@@ -492,10 +474,7 @@ public:
     /** The result of opening. */
     shmb_status status() const { return status_; }
     /** The last failed call's message; "" if none failed. Valid until the next call. */
-    const char *message() const {
-        if (*text_) return text_;
-        return r_ ? shmb_error_message(r_) : shmb_strerror(status_);
-    }
+    const char *message() const { return r_ ? shmb_error_message(r_) : shmb_strerror(status_); }
     /** The C runner, which the Runner still owns; nullptr when closed. */
     shmb_runner *get() const { return r_; }
     /** Closes the runner; memory that it returned is no longer valid. */
@@ -549,15 +528,13 @@ public:
      */
     template <class T>
     ticket<T> send() {
-        *text_ = 0;
         if constexpr (std::is_void_v<T>) return {shmb_send(r_, SHMB_ANY)};
         else return {shmb_send(r_, detail::reader<T>::dtype)};
     }
     /** Waits for the advice of a question that was sent, once, as evaluate<T>() does. */
     template <class T>
     result<T> receive(ticket<T> t) {
-        *text_ = 0;
-        shmb_status status = r_ ? shmb_receive(r_, t.number) : status_;
+        shmb_status status = or_closed(shmb_receive(r_, t.number));
         if constexpr (std::is_void_v<T>) return outcome(status);
         else return status == SHMB_OK ? advice<T>(nullptr) : result<T>(status, message());
     }
@@ -569,11 +546,15 @@ public:
     template <class T>
     result<T> advice(const char *name) {
         if constexpr (detail::is_number<T>) return number<T>(name);
-        result<shmb_tensor> found = tensor(name);
-        if (!found) return {found.status(), found.message()};
-        T out{};
-        if (detail::reader<T>::read(*found, out)) return {SHMB_OK, "", std::move(out)};
-        return {mismatch(detail::reader<T>::what, detail::reader<T>::dtype, *found), text_};
+        else {
+            using reader = detail::reader<T>;
+            shmb_tensor t = {};
+            T out{};
+            shmb_status status =
+                or_closed(shmb_advice_as(r_, name, reader::kind, reader::dtype, &t));
+            if (status == SHMB_OK) reader::read(t, out);
+            return {status, status == SHMB_OK ? "" : message(), std::move(out)};
+        }
     }
     /** The same. */
     template <class T>
@@ -582,9 +563,8 @@ public:
     }
     /** The same field as a view of memory, with its dtype and dims. */
     result<shmb_tensor> tensor(const char *name) {
-        *text_ = 0;
         shmb_tensor t = {};
-        shmb_status status = r_ ? shmb_advice(r_, name, &t) : status_;
+        shmb_status status = or_closed(shmb_advice(r_, name, &t));
         return {status, status == SHMB_OK ? "" : message(), t};
     }
 
@@ -623,35 +603,20 @@ private:
 
     template <class T>
     result<T> number(const char *name) {
-        *text_ = 0;
         T out{};
-        shmb_status status =
-            r_ ? shmb_advice_number(r_, name, detail::dtype_of<T>(), &out) : status_;
+        shmb_status status = or_closed(shmb_advice_number(r_, name, detail::dtype_of<T>(), &out));
         return {status, status == SHMB_OK ? "" : message(), out};
     }
 
-    shmb_status ask(shmb_dtype dtype) {
-        *text_ = 0;
-        return r_ ? shmb_evaluate_as(r_, dtype) : status_;
-    }
+    shmb_status ask(shmb_dtype dtype) { return or_closed(shmb_evaluate_as(r_, dtype)); }
+    /* C reports whoever asks nobody, but does not know why. */
+    shmb_status or_closed(shmb_status status) const { return r_ ? status : status_; }
     result<> outcome(shmb_status status) const {
         return {status, status == SHMB_OK ? "" : message()};
     }
 
-    shmb_status mismatch(const char *what, shmb_dtype dtype, const shmb_tensor &found) {
-        static const char *const kinds[] = {"a tensor", "a string", "a list of strings",
-                                            "a ragged list"};
-        const char *of = dtype ? " of " : "", *name = dtype ? shmb_dtype_name(dtype) : "";
-        std::snprintf(text_, sizeof text_,
-                      "expected %s%s%s as advice, found \"%.60s\": %s of %lld %s", what, of, name,
-                      found.name, kinds[found.kind], static_cast<long long>(found.size),
-                      shmb_dtype_name(found.dtype));
-        return SHMB_MISMATCH;
-    }
-
     shmb_runner *r_ = nullptr;
     shmb_status status_ = SHMB_CLOSED;
-    char text_[200] = ""; /* the message of a mismatch that C does not check */
 };
 
 } // namespace shmbridge

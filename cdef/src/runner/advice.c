@@ -76,7 +76,7 @@ shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
     return SHMB_OK;
 }
 
-shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
+static shmb_status find(shmb_runner *r, const char *name, shmb_tensor *out) {
     shmb_status status = check_read(r, out);
     if (status) return status;
     int64_t count = shmb_advice_count(r);
@@ -96,11 +96,38 @@ shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
                      name, (long long)count, count ? names : "none");
 }
 
+/* A failure to read is one of asking: a build is not to go on unseen without its model. */
+static shmb_status end_read(shmb_runner *r, shmb_status status) {
+    if (!status || !r) return status;
+    r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
+    return shmb_runner_report(r, status);
+}
+
+shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {
+    return end_read(r, find(r, name, out));
+}
+
+shmb_status shmb_advice_as(shmb_runner *r, const char *name, shmb_kind kind, shmb_dtype dtype,
+                           shmb_tensor *out) {
+    static const char *const kinds[] = {"a tensor", "a string", "a list of strings",
+                                        "a ragged list"};
+    shmb_tensor t = {0};
+    shmb_status status = find(r, name, out ? &t : NULL);
+    if (!status && (t.kind != kind || (dtype != SHMB_ANY && t.dtype != dtype)))
+        status = shmb_fail(&r->error, SHMB_MISMATCH,
+                           "expected %s%s%s as advice, found \"%.100s\": %s of %lld %s",
+                           (unsigned)kind <= SHMB_RAGGED ? kinds[kind] : "another kind",
+                           dtype ? " of " : "", dtype ? shmb_dtype_name(dtype) : "", t.name,
+                           kinds[t.kind], (long long)t.size, shmb_dtype_name(t.dtype));
+    if (!status) *out = t;
+    return end_read(r, status);
+}
+
 shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtype, void *advice) {
     shmb_tensor t;
     shmb_status status = check_read(r, advice);
-    if (status) return status;
-    if (!shmb_dtype_size(dtype)) return shmb_runner_no_dtype(&r->error, dtype);
-    status = shmb_advice(r, name, &t);
-    return status ? status : read_number(r, &t, dtype, advice);
+    if (!status && !shmb_dtype_size(dtype)) status = shmb_runner_no_dtype(&r->error, dtype);
+    if (!status) status = find(r, name, &t);
+    if (!status) status = read_number(r, &t, dtype, advice);
+    return end_read(r, status);
 }

@@ -128,11 +128,23 @@ __attribute__((noinline, cold)) shmb_status shmb_runner_failed(shmb_runner *r, s
     r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
     if (status == r->broken.status) r->error = r->broken;
     if (r->default_advice) status = shmb_default_take(r, status);
+    return shmb_runner_report(r, status);
+}
+
+shmb_status shmb_runner_report(shmb_runner *r, shmb_status status) {
     if (!status || status == SHMB_INTERRUPTED || !r->reports) return status;
     r->reports = false;
     shmb_say(r->where, r->error.message,
              "no advice (later failures of this runner are not reported)", r->log, r->log_context);
     return status;
+}
+
+shmb_status shmb_runner_none(void) {
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        shmb_say("", "asked a runner that was never opened, or is closed: open it with a URL",
+                 "no advice (reported once)", NULL, NULL);
+    return SHMB_NO_MEMORY;
 }
 
 /* The question under way has failed: after a late one the model is asked again only later. */
@@ -175,7 +187,7 @@ shmb_status shmb_runner_ask(shmb_runner *r, shmb_dtype want, uint64_t place) {
 }
 
 shmb_status shmb_runner_start(shmb_runner *r, shmb_dtype want) {
-    if (!r) return SHMB_NO_MEMORY;
+    if (!r) return shmb_runner_none();
     shmb_runner_begin(r);
     if (load_relaxed(&r->asking)) return r->broken.status;
     shmb_status status = shmb_runner_ask(r, want, 0);

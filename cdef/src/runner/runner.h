@@ -152,6 +152,10 @@ shmb_status shmb_runner_end(shmb_runner *r, int status,
 /* What evaluate returns after a failure, which is counted, and reported if it is the first: the
  * failure, or SHMB_OK where r takes its default advice. */
 shmb_status shmb_runner_failed(shmb_runner *r, shmb_status status);
+/* The status; reported if it is the runner's first failure. */
+shmb_status shmb_runner_report(shmb_runner *r, shmb_status status);
+/* What asking NULL returns, which is reported once. */
+shmb_status shmb_runner_none(void);
 /* The failure of a runner whose r->forked is set. */
 shmb_status shmb_runner_inherited(struct error *e);
 /* The caller gave NULL for a result, or wants no dtype that there is. */

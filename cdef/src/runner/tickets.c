@@ -195,7 +195,7 @@ static int resume(shmb_runner *r, struct sent *q) {
 }
 
 int shmb_receive_start(shmb_runner *r, shmb_ticket ticket) {
-    if (!r) return SHMB_NO_MEMORY;
+    if (!r) return (int)shmb_runner_none();
     if (!shmb_runner_alone(r)) return (int)r->broken.status;
     r->advice = NULL;
     if (*r->forked) return (int)shmb_runner_failed(r, shmb_runner_inherited(&r->error));

@@ -1,6 +1,9 @@
 /* Every error arrives as a status and a message at evaluate, and as an exception only where value()
  * asks for one. */
+#include <unistd.h>
+
 #include <cassert>
+#include <cstdio>
 #include <cstdlib>
 
 #include "echo_host.h"
@@ -50,6 +53,43 @@ static void bad_urls(const char *name) {
     assert(Runner(nullptr));
 }
 
+static void asking_a_runner_that_is_not_open_is_reported_once() {
+    char line[300] = "", more[300];
+    FILE *file = std::tmpfile();
+    int saved = dup(2);
+    dup2(fileno(file), 2);
+    for (int i = 0; i < 2; i++) {
+        assert(Runner().evaluate<int64_t>().status() == SHMB_CLOSED);
+        (void)Runner().receive(shmbridge::ticket<void>{});
+    }
+    dup2(saved, 2);
+    std::rewind(file);
+    assert(std::fgets(line, sizeof line, file) && std::strstr(line, "never opened"));
+    assert(!std::fgets(more, sizeof more, file));
+}
+
+template <class Ask>
+static void reports(const char *name, const char *why, Ask ask) {
+    std::string said;
+    shmbridge::options with;
+    with.log = [](void *context, const char *line) {
+        *static_cast<std::string *>(context) += line;
+    };
+    with.log_context = &said;
+    Runner r(name, with);
+    ask(r.populate({{"x", {1, 2}}}));
+    assert(said.find(why) != std::string::npos && said.find("no advice (") != std::string::npos);
+}
+
+static void advice_that_cannot_be_read_is_reported(const char *name) {
+    const char *one = "expected advice of one element", *text = "expected a string as advice";
+    reports(name, one, [](Runner &r) { (void)r.evaluate<int>(); });
+    reports(name, one, [](Runner &r) { (void)r.receive(r.send<int>()); });
+    reports(name, text, [](Runner &r) { (void)r.evaluate<std::string>(); });
+    reports(name, text, [](Runner &r) { (void)r.receive(r.send<std::string>()); });
+    reports(name, "named \"y\"", [](Runner &r) { (void)r.evaluate(), (void)r.advice<int>("y"); });
+}
+
 static void closed_and_moved_runners_accept_every_call(const char *name) {
     Runner none, r(name);
     Runner moved = std::move(r);
@@ -75,7 +115,7 @@ static void advice_of_another_type(Runner &r) {
                 "expected advice of one element"));
     assert(says(r.advice<int>("x"), SHMB_MISMATCH,
                 "expected advice of one element, found \"x\" with 2"));
-    assert(says(r.advice<std::string>("x"), SHMB_MISMATCH, "expected one string"));
+    assert(says(r.advice<std::string>("x"), SHMB_MISMATCH, "expected a string"));
     assert(says(r.advice<std::vector<std::vector<float>>>("x"), SHMB_MISMATCH,
                 "expected a ragged list"));
     assert(*r.advice<std::vector<float>>("x") == two); /* still there */
@@ -118,8 +158,8 @@ static void results_keep_their_texts(const char *name) {
            *moved.advice<int>("x") == found);
     moved.close();
     assert(says(failed, SHMB_MODEL, "the model has a cold") && says(other, SHMB_INVALID, "name"));
-    assert(says(mismatch, SHMB_MISMATCH, "expected one string") &&
-           says(copy, SHMB_MISMATCH, "expected one string"));
+    assert(says(mismatch, SHMB_MISMATCH, "expected a string") &&
+           says(copy, SHMB_MISMATCH, "expected a string"));
 }
 
 static void the_models_error_and_a_deadline(Runner &r) {
@@ -149,6 +189,8 @@ int main() {
     no_host_is_an_error_of_evaluate();
     the_default_is_logged_and_counted();
     echo_host *host = echo_host_start("cpp-errors");
+    asking_a_runner_that_is_not_open_is_reported_once();
+    advice_that_cannot_be_read_is_reported(echo_host_name(host));
     bad_urls(echo_host_name(host));
     closed_and_moved_runners_accept_every_call(echo_host_name(host));
     Runner r(echo_host_name(host));

@@ -4,7 +4,7 @@
 # Usage: test_static_state.sh INCLUDE_DIRECTORY LIBSHMBRIDGE_A ...
 expected="embedded:embedding embedded:ended embedded:ending embedded:executable embedded:inside embedded:main_thread
     embedded:owner embedded:python embedded:seen embedded:started embedded:starting fork:handles fork:mutex fork:once llvm:said
-    plugin:known serdes:known watchdog:all watchdog:mutex watchdog:once watchdog:running watchdog:sooner watchdog:wakes"
+    plugin:known runner:said serdes:known watchdog:all watchdog:mutex watchdog:once watchdog:running watchdog:sooner watchdog:wakes"
 found=$(objdump -t "$2" | awk '
     /file format/ { file = $1; sub(/\.c\.o:/, "", file) }
     / O \.t?(data|bss)/ && !/ \.data\.rel\.ro/ {
