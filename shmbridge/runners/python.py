@@ -71,6 +71,8 @@ def load(place: str, path: str | None = None) -> Function:
     module, name = split_place(place)
     if path is not None:
         _search(path := os.path.abspath(path))
+        if os.path.isfile(file := os.path.join(path, f"{module}.py")):
+            module = file  # Python itself prefers a MODULE.so there, such as the compiled model
     try:
         found: Any = (
             _import_file(os.path.abspath(module))

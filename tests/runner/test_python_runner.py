@@ -118,6 +118,12 @@ def test_a_class_makes_an_object_for_each_runner_and_is_closed(model):
         connect(model("Policy", waits=3))
 
 
+def test_a_file_goes_before_a_compiled_library_of_its_name(model, tmp_path):
+    (tmp_path / "a_model.so").write_text("what `shmbridge compile -o a_model.so` writes")
+    with connect(model("double")) as runner:
+        assert runner.evaluate({"x": 4}) == 8
+
+
 def test_a_dotted_name_goes_deeper(model):
     with connect(model("Policy.advise")) as runner:
         assert runner.evaluate({}) == 7
