@@ -34,11 +34,14 @@ class Logarithms(BaseFeaturesExtractor):  # type: ignore[misc]
 
 
 class Saving(TrainingCallback):
-    """Also saves the model before each rollout, and at the end."""
+    """Also saves the model before each rollout, and at the end, after so many compilations."""
 
-    def __init__(self, progress: Progress, path: Path) -> None:
+    def __init__(self, progress: Progress, path: Path, compilations: int) -> None:
         super().__init__(progress)
-        self.path = path
+        self.path, self.compilations = path, compilations
+
+    def _on_step(self) -> bool:
+        return super()._on_step() and self.progress.episodes < self.compilations
 
     def _on_rollout_start(self) -> None:
         saved, new = io.BytesIO(), self.path.with_suffix(".new")
@@ -64,7 +67,7 @@ def learn(algorithm: str, corpus: Corpus, seed: int, compilations: int, curve: P
         else:
             model, rows = make(kind, env, seed, **OPTIONS[algorithm]), []
         with Progress(curve, total=compilations, rows=rows) as progress:
-            callback = Saving(progress, kept)
+            callback = Saving(progress, kept, compilations)
             model.learn(1_000_000, callback=callback, reset_num_timesteps=False)
         export_onnx(model, curve.with_suffix(".onnx"))
     finally:

@@ -129,8 +129,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
     """A callback for `model.learn(callback=...)`: reports episodes to a `Progress`, and writes a
     row for each rollout.
 
-    The training ends when the progress reaches its total, if it has one. A row also has "steps",
-    and the algorithm's own values, such as "train/loss".
+    A row also has "steps", and the algorithm's own values, such as "train/loss".
 
     Args:
         progress: The `Progress`.
@@ -151,8 +150,7 @@ class TrainingCallback(BaseCallback):  # type: ignore[misc] # Any, for mypy
             kind = info.get("kind", "error" if "error" in info else "ok")
             self.progress.add(self._returns[row] if kind == "ok" else np.nan, kind)
             self._returns[row] = 0
-        total = self.progress.total
-        return total is None or self.progress.episodes < total
+        return True
 
     def _on_rollout_end(self) -> None:
         logged = self.model.logger.name_to_value

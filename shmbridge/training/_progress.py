@@ -44,7 +44,7 @@ class Progress:
     ) -> None:
         self.rows = [dict(row) for row in rows]
         last = self.rows[-1] if self.rows else {"seconds": 0, "episodes": 0, "failures": 0}
-        self.total, self.episodes, self.failures = total, int(last["episodes"]), Counter[str]()
+        self.episodes, self.failures = int(last["episodes"]), Counter[str]()
         self._failed, self._began = last["failures"], time.monotonic() - last["seconds"]
         self._path, self._tensorboard = path, tensorboard
         self._rewards, self._latest = list[float](), deque[float](maxlen=100)
