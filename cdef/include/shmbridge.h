@@ -545,8 +545,8 @@ typedef struct shmb_stats {
     /** The number of evaluates and sends. */
     int64_t questions;
     /**
-     * Failed evaluates, receives and reads by shmb_status, including those that returned the default
-     * advice.
+     * Failed evaluates, receives and reads by shmb_status, including those that returned the
+     * default advice.
      */
     int64_t failures[SHMB_STATUSES];
     /** Repeated questions and connection attempts. */
