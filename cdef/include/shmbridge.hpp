@@ -609,7 +609,7 @@ private:
     }
 
     shmb_status ask(shmb_dtype dtype) { return or_closed(shmb_evaluate_as(r_, dtype)); }
-    /* C reports whoever asks nobody, but does not know why. */
+    /* C reports that there is no runner, but does not know why. */
     shmb_status or_closed(shmb_status status) const { return r_ ? status : status_; }
     result<> outcome(shmb_status status) const {
         return {status, status == SHMB_OK ? "" : message()};
