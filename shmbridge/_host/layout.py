@@ -3,7 +3,7 @@
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from shmbridge._native import ffi, lib
 from shmbridge._values import dtypes, tensor
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge._values.tensor import Array
-from shmbridge.errors import RunnerGoneError, ShmbridgeError
+from shmbridge.errors import RunnerGoneError
 
 
 def channel_of(key: int) -> int:
@@ -55,26 +55,12 @@ class FieldLocation:
         )
 
 
-class Receiver(Protocol):
-    """What a request needs of the host that has received it."""
-
-    _h: Any  # shmb_host *
-    _address: int  # the same, for _fastpath
-    _memory: Any  # the segment
-    _plan: Any  # its shmb_plan
-    _advice: dict[str, TensorSpec] | None  # what every reply must hold
-    _closed: bool
-
-    # The runner asked for what its advice is not.
-    def _tell_refused(self, error: ShmbridgeError) -> None: ...
-
-
 class Layout(_fastpath.Layout):
     """What the requests of one key share. There is one request at a time."""
 
     __slots__ = ("_body", "_kept", "host", "places", "runner", "signature")
 
-    def __init__(self, host: Receiver, key: int, message: Any, kind: type) -> None:
+    def __init__(self, host: Any, key: int, message: Any, kind: type) -> None:
         self.host = host
         self._address, self.key, self._type = host._address, key, kind
         self.direct = host._advice is None

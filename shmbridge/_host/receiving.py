@@ -12,7 +12,7 @@ from typing import Any
 from shmbridge import _fastpath
 from shmbridge._bridge import segment
 from shmbridge._host.batch import Batch
-from shmbridge._host.layout import Layout, Receiver
+from shmbridge._host.layout import Layout
 from shmbridge._host.request import Request, pass_on
 from shmbridge._host.service import logger
 from shmbridge._host.serving import Rest
@@ -39,7 +39,7 @@ class Keys:
     check: Callable[[], None]  # ClosedError, ForkedError
 
 
-class Receiving(Receiver):
+class Receiving:
     """The base of a host: its loops, and its requests."""
 
     _request_type: type[Request] = Request
@@ -47,6 +47,9 @@ class Receiving(Receiver):
     _interruptible = False  # a loop of the main thread, where Ctrl-C comes, has begun
     _refused_told = _forgotten_told = _removal_told = False
     _may_spare = False  # a runner may be attached that no compiler uses
+    _h: Any  # shmb_host *
+    _address: int  # the same, for _fastpath
+    _closed: bool
     name: str
     _url: str
     _inode: int  # of the segment
