@@ -47,13 +47,14 @@ static void place_lane(const struct segment *s, int direction, bool observed) {
 
 /* What is not placed is a hint. */
 void explore_map(bool observed) {
-    struct geometry g = {1, SLOTS, {256, 256}, {64, 64}};
-    struct segment s = {.size = SEGMENT_BYTES};
+    struct segment s = {
+        .size = SEGMENT_BYTES,
+        .block = {.channels = 1, .slots = SLOTS, .meta_bytes = {256, 256}, .body_bytes = {64, 64}}};
     if (!explore_segment)
         explore_segment =
             __real_mmap(NULL, SEGMENT_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     s.base = explore_segment;
-    if (s.base == MAP_FAILED || !shmb_segment_plan(&g, &s.block) || s.block.size > SEGMENT_BYTES)
+    if (s.base == MAP_FAILED || !shmb_segment_plan(&s.block) || s.block.size > SEGMENT_BYTES)
         abort();
     memset(word_of, 0, sizeof word_of);
     memset(word_of, SUPERBLOCK, sizeof(struct superblock) / 4);

@@ -15,12 +15,11 @@ enum { LARGEST = 1 << 24, FIRST = 9 };
 /* The bytes begin as the superblock of a geometry that they choose; what follows changes single
  * bytes, and the size. */
 static uint64_t start(const uint8_t *data, uint8_t *file) {
-    struct superblock b;
-    struct geometry g = {.channels = data[0] % 8,
-                         .slots = 1u << data[1] % 6,
-                         .meta_bytes = {64 * (uint64_t)data[2], 64 * (uint64_t)data[3]},
-                         .body_bytes = {64 * (uint64_t)data[4], 64 * (uint64_t)data[5]}};
-    if (!shmb_segment_plan(&g, &b))
+    struct superblock b = {.channels = data[0] % 8,
+                           .slots = 1u << data[1] % 6,
+                           .meta_bytes = {64 * (uint64_t)data[2], 64 * (uint64_t)data[3]},
+                           .body_bytes = {64 * (uint64_t)data[4], 64 * (uint64_t)data[5]}};
+    if (!shmb_segment_plan(&b))
         b = (struct superblock){.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION, .size = 4096};
     memcpy(file, &b, sizeof b);
     uint64_t size =

@@ -41,11 +41,11 @@ struct shmb_host {
 /* ---- Life ---- */
 
 static bool planned(const shmb_plan *plan, struct superblock *out) {
-    struct geometry g = {plan->channels,
-                         plan->slots,
-                         {plan->header_bytes, plan->header_bytes},
-                         {plan->request_bytes, plan->advice_bytes}};
-    return shmb_segment_plan(&g, out);
+    *out = (struct superblock){.channels = plan->channels,
+                               .slots = plan->slots,
+                               .meta_bytes = {plan->header_bytes, plan->header_bytes},
+                               .body_bytes = {plan->request_bytes, plan->advice_bytes}};
+    return shmb_segment_plan(out);
 }
 
 uint64_t shmb_plan_bytes(shmb_plan *plan) {

@@ -30,28 +30,24 @@ static uint64_t lane_bytes(const struct superblock *b, int direction) {
            sizeof(struct last_layout) + b->meta_bytes[direction];
 }
 
-bool shmb_segment_plan(const struct geometry *g, struct superblock *out) {
-    if (g->channels < 1 || g->channels > MAX_CHANNELS || g->slots < 2 || g->slots > MAX_SLOTS ||
-        g->slots & (g->slots - 1))
+bool shmb_segment_plan(struct superblock *b) {
+    if (b->channels < 1 || b->channels > MAX_CHANNELS || b->slots < 2 || b->slots > MAX_SLOTS ||
+        b->slots & (b->slots - 1))
         return false;
     for (int d = REQUEST; d <= REPLY; d++)
-        if (g->meta_bytes[d] % ALIGNMENT || g->body_bytes[d] % ALIGNMENT || !g->body_bytes[d] ||
-            g->meta_bytes[d] < 256 || g->meta_bytes[d] > UINT32_MAX ||
-            g->body_bytes[d] > (uint64_t)1 << 40)
+        if (b->meta_bytes[d] % ALIGNMENT || b->body_bytes[d] % ALIGNMENT || !b->body_bytes[d] ||
+            b->meta_bytes[d] < 256 || b->meta_bytes[d] > UINT32_MAX ||
+            b->body_bytes[d] > (uint64_t)1 << 40)
             return false;
-    *out = (struct superblock){.magic = SEGMENT_MAGIC,
-                               .version = SEGMENT_VERSION,
-                               .features = SEGMENT_FEATURES,
-                               .channels = g->channels,
-                               .slots = g->slots};
-    memcpy(out->meta_bytes, g->meta_bytes, sizeof out->meta_bytes);
-    memcpy(out->body_bytes, g->body_bytes, sizeof out->body_bytes);
-    out->channel_offset = CHANNELS_AT;
-    out->channel_stride = RINGS_AT + 2 * ring_bytes(g->slots);
-    out->slot_offset = attach_round_up(CHANNELS_AT + g->channels * out->channel_stride, PAGE);
-    out->slot_stride = attach_round_up(lane_bytes(out, REQUEST) + lane_bytes(out, REPLY), PAGE);
-    out->size = out->slot_offset + g->channels * out->slot_stride;
-    return out->size <= SIZE_MAX / 2;
+    b->magic = SEGMENT_MAGIC;
+    b->version = SEGMENT_VERSION;
+    b->features = SEGMENT_FEATURES;
+    b->channel_offset = CHANNELS_AT;
+    b->channel_stride = RINGS_AT + 2 * ring_bytes(b->slots);
+    b->slot_offset = attach_round_up(CHANNELS_AT + b->channels * b->channel_stride, PAGE);
+    b->slot_stride = attach_round_up(lane_bytes(b, REQUEST) + lane_bytes(b, REPLY), PAGE);
+    b->size = b->slot_offset + b->channels * b->slot_stride;
+    return b->size <= SIZE_MAX / 2;
 }
 
 /* Maps by another open file than s->fd: a mapping holds its file open, and with it the locks, also
@@ -117,13 +113,9 @@ static shmb_status check_block(const struct superblock *b, uint64_t size, const 
                          "version %u with features %x: install the same "
                          "shmbridge on both sides",
                          name, b->version, b->features, SEGMENT_VERSION, SEGMENT_FEATURES);
-    struct geometry g = {.channels = b->channels, .slots = b->slots};
-    memcpy(g.meta_bytes, b->meta_bytes, sizeof g.meta_bytes);
-    memcpy(g.body_bytes, b->body_bytes, sizeof g.body_bytes);
-    struct superblock expected;
-    bool possible = shmb_segment_plan(&g, &expected);
-    memcpy(expected.session, b->session, SESSION_BYTES);
-    if (!possible || memcmp(&expected, b, offsetof(struct superblock, unused)) != 0)
+    struct superblock expected = *b;
+    if (!shmb_segment_plan(&expected) ||
+        memcmp(&expected, b, offsetof(struct superblock, unused)) != 0)
         return shmb_fail(e, SHMB_CORRUPT,
                          "the segment of \"%s\" has sizes that contradict each other", name);
     if (b->size != size)

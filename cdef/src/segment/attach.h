@@ -15,13 +15,9 @@ struct segment {
     struct inherited inherited;
 };
 
-struct geometry {
-    uint32_t channels, slots;
-    uint64_t meta_bytes[2], body_bytes[2];
-};
-
-/* Fills in where everything lies, and the size; false when the geometry cannot be. */
-bool shmb_segment_plan(const struct geometry *g, struct superblock *out);
+/* Fills in where everything lies, and the size, by the channels, slots and bytes that *b has; false
+ * when these cannot be. */
+bool shmb_segment_plan(struct superblock *b);
 /* Maps fd, a new file of plan->size bytes that only we know, and writes the superblock. Takes fd
  * over on success. */
 shmb_status shmb_segment_format(int fd, const struct superblock *plan, struct segment *out,

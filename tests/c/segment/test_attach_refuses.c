@@ -33,10 +33,9 @@ static uint8_t whole[1 << 20];
     } while (0)
 
 int main(void) {
-    struct superblock good;
-    struct geometry g = {
+    struct superblock good = {
         .channels = 2, .slots = 2, .meta_bytes = {256, 256}, .body_bytes = {4096, 4096}};
-    CHECK(shmb_segment_plan(&g, &good) && good.size <= sizeof whole);
+    CHECK(shmb_segment_plan(&good) && good.size <= sizeof whole);
     snprintf(name, sizeof name, "refused-%d", (int)getpid());
     shmb_segment_path(name, NULL, path);
 
