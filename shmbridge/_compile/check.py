@@ -2,12 +2,12 @@
 
 import os
 import resource
-import select
 import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +69,7 @@ def check(built: Built, library: Path, seed: int = 0) -> str:
 def _limited(work: Callable[[], str]) -> str:
     """The result of a function that is called in a process of its own. Errors: CompileError, of the
     function or since it died."""
-    reader, writer = os.pipe()
+    reader, writer = Pipe(duplex=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads do not matter
         child = os.fork()
@@ -80,26 +80,24 @@ def _limited(work: Callable[[], str]) -> str:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         try:
-            said = "+" + work()
+            writer.send((work(), ""))
         except BaseException as error:
-            said = "-" + (str(error) or type(error).__name__)
-        with open(writer, "wb") as pipe:
-            pipe.write(said.encode(errors="replace"))
+            writer.send(("", str(error) or type(error).__name__))
         os._exit(0)
-    os.close(writer)
+    writer.close()
+    late = f"not checked: the answers took more than {SECONDS} seconds"
     try:
-        with open(reader, "rb") as pipe:
-            said = pipe.read().decode() if select.select([pipe], [], [], SECONDS)[0] else "late"
+        said, why = reader.recv() if reader.poll(SECONDS) else (late, "")
+    except EOFError:
+        said = why = ""
     finally:
         os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if said == "late":
-        return f"not checked: the answers took more than {SECONDS} seconds"
     if not said:
-        raise CompileError(f"do not deploy it: asking it ended with {signal.Signals(-status).name}")
-    if said[0] == "-":
-        raise CompileError(said[1:])
-    return said[1:]
+        raise CompileError(
+            why or f"do not deploy it: asking it ended with {signal.Signals(-status).name}"
+        )
+    return str(said)
 
 
 def _check(built: Built, library: Path, seed: int) -> str:
@@ -260,16 +258,10 @@ def _questions(
 def _random(rng: Any, port: Port, bound: int, low: int, scale: float, open_size: int) -> Any:
     shape = tuple(open_size if size < 0 else size for size in port.dims)
     if "float" in port.dtype:
+        if port.dtype == "bfloat16":
+            import ml_dtypes  # noqa: F401 # from here on numpy knows it
         scale = min(scale, 1e3) if port.dtype == "float16" else scale
-        return np.asarray(rng.standard_normal(shape) * scale).astype(_dtype_of(port))
+        return np.asarray(rng.standard_normal(shape) * scale).astype(port.dtype)
     most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max
     low = max(low, 0 if port.dtype == "bool" else np.iinfo(port.dtype).min)
     return np.asarray(rng.integers(low, min(bound, most + 1), shape)).astype(port.dtype)
-
-
-def _dtype_of(port: Port) -> Any:
-    if port.dtype != "bfloat16":
-        return np.dtype(port.dtype)
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
