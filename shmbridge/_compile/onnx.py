@@ -199,10 +199,8 @@ def _block(weights: Sequence[Weight], file: Path) -> bytes:
 
 def _ask(model: Path, arrays: Sequence[Any]) -> Sequence[Any]:
     session = _session(model)
-    asked: Sequence[Any] = session.run(
-        None, {port.name: array for port, array in zip(session.get_inputs(), arrays, strict=True)}
-    )
-    return asked
+    names = (port.name for port in session.get_inputs())
+    return list(session.run(None, dict(zip(names, arrays, strict=True))))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 from shmbridge import Host, Request
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import lay_down
-from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError
+from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError, undone_by
 from shmbridge.training import Workers
 
 GIVEN_UP = "the trainer has abandoned this episode: begin another"
@@ -31,15 +31,12 @@ class CompilerPool:
         self.host = host if isinstance(host, Host) else Host(host, **options)
         self._channels = Channels(self.host, workers)
         if workers is not None:
-            try:
+            with undone_by(self.close):
                 workers.open(self.host.url, self._channels.keys.channels)
-            except BaseException:
-                self.close()
-                raise
 
     def close(self) -> None:
         """Closes the host, and ends the workers. Other compilers get ClosedError."""
-        self._channels.clear()
+        self._channels.held.clear()
         try:
             self.host.close()
         finally:
@@ -62,7 +59,7 @@ class Channels:
         self.envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, Any] = {}  # episodes by channel
         self._labels: dict[str, Any] = {}  # the same of workers
-        self._held: dict[int, None] = {}  # keys of requests that no episode has yet, as they came
+        self.held: dict[int, None] = {}  # keys of requests that no episode has yet, as they came
 
     def reserve(self, n: int) -> int:
         """Room for so many more environments: the first one's number."""
@@ -120,16 +117,13 @@ class Channels:
 
     def hold(self, key: int) -> None:
         """Keeps a request until an episode begins with it."""
-        self._held[key] = None
+        self.held[key] = None
 
     def _take_held(self, channel: int) -> list[int]:
-        keys = [key for key in self._held if channel_of(key) == channel]
+        keys = [key for key in self.held if channel_of(key) == channel]
         for key in keys:
-            del self._held[key]
+            del self.held[key]
         return keys
-
-    def clear(self) -> None:
-        self._held.clear()
 
     def _join(self, key: int, workers: Workers) -> None:
         request = self.read(key)
@@ -157,14 +151,14 @@ class Channels:
 
     def next_held(self) -> int | None:
         """A first request that waits for an environment."""
-        key = next(iter(self._held), None)
+        key = next(iter(self.held), None)
         if key is not None:
-            del self._held[key]
+            del self.held[key]
         return key
 
     def come_early(self, workers: Workers) -> None:
         """Those that started ahead, and whose episodes may have begun since."""
-        held, self._held = self._held, {}
+        held, self.held = self.held, {}
         for key in held:
             self._join(key, workers)
 

@@ -24,7 +24,7 @@ from shmbridge._bridge import names, open_hosts, overview
 from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._jobs.supervisor import Report as Report
 from shmbridge._native import ffi
-from shmbridge.errors import NoHostError, ShmbridgeError, calling
+from shmbridge.errors import NoHostError, ShmbridgeError, calling, undone_by
 
 LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the supervisor to start, on a busy machine
@@ -71,13 +71,8 @@ class SupervisedProcess:
         self._pid, self._tag = os.getpid(), new_tag()  # a forked child has no part in it
         self.folder = folder or new_folder()
         self.output = self.folder / "output"
-        try:
+        with its_control, undone_by(self._control.close):
             _hand_over(its_control.fileno(), bridge)
-        except BaseException:
-            self._control.close()
-            raise
-        finally:
-            its_control.close()
         self._seconds, self._used, self._waited = seconds, 0.0, 0.0
         self._looked: float | None = None  # at the time, once it has started
         self._limit, self._until = "", math.inf  # why it is to end, and how long that may take
@@ -244,19 +239,16 @@ def _start() -> socket.socket:
             start_new_session=True,  # Ctrl-C is for the trainer
         )
     orders.settimeout(START)
-    try:
-        ready = orders.recv(1)
-    except BaseException:
-        process.kill()
-        orders.close()
-        raise
-    finally:
-        process.wait()  # it leaves the supervisor as an orphan
-    if not ready:
-        orders.close()
-        raise ShmbridgeError(
-            f"{sys.executable} could not start shmbridge._jobs.supervisor: see stderr"
-        )
+    with undone_by(orders.close):
+        try:
+            with undone_by(process.kill):
+                ready = orders.recv(1)
+        finally:
+            process.wait()  # it leaves the supervisor as an orphan
+        if not ready:
+            raise ShmbridgeError(
+                f"{sys.executable} could not start shmbridge._jobs.supervisor: see stderr"
+            )
     orders.settimeout(None)
     return orders
 

@@ -19,7 +19,7 @@ import numpy as np
 from shmbridge import Host
 from shmbridge._episodes.pool import CompilerPool
 from shmbridge.envs import CompilerVectorEnv
-from shmbridge.errors import UnsupportedError
+from shmbridge.errors import UnsupportedError, undone_by
 from shmbridge.training import Progress
 
 try:
@@ -61,12 +61,9 @@ class CompilerVecEnv(VecEnv):  # type: ignore[misc] # Any, for mypy
             compilers, num_envs, actions=actions, autoreset_mode="SameStep", **options
         )
         self._rows = self.vector._stepping
-        try:
+        with undone_by(self.vector.close):
             space = self.vector.single_observation_space
             super().__init__(num_envs, space, self.vector.single_action_space)
-        except BaseException:
-            self.vector.close()
-            raise
 
     def reset(self) -> dict[str, Any]:
         """As `CompilerVectorEnv.reset`, with the seeds of `seed` and the options of

@@ -16,7 +16,7 @@ import numpy as np
 from shmbridge._native import ffi, lib
 from shmbridge._values.dtypes import DTYPES, code_of, dtype_name
 from shmbridge._values.tensor import Field, as_field, exactly
-from shmbridge.errors import ClosedError, InvalidError
+from shmbridge.errors import ClosedError, InvalidError, undone_by
 
 LINE_BYTES = 1 << 20  # of the longest line of JSON that is read
 LAYOUTS = 256  # files of one log
@@ -224,12 +224,10 @@ class _Output:
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)
-        try:
+        # half a record would hide all that follow
+        with undone_by(lambda: os.ftruncate(self._fd, self._size)):
             while left:
                 left = left[os.write(self._fd, left) :]
-        except BaseException:
-            os.ftruncate(self._fd, self._size)  # half a record would hide all that follow
-            raise
         self._size += len(data)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shmbridge._urls.plugins import split_place
-from shmbridge.errors import InvalidError
+from shmbridge.errors import InvalidError, undone_by
 from shmbridge.runners._base import RunnerKind, late
 
 Function = Callable[[Mapping[str, Any]], Any]
@@ -45,11 +45,8 @@ def _import_file(path: str) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError("expected a file whose name ends in .py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
+    with undone_by(partial(sys.modules.__delitem__, spec.name)):
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
     return module
 
 

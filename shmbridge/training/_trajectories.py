@@ -106,10 +106,8 @@ def collect(
         Exception: An exception of the policy or the reward.
     """
 
-    def answer(batch: Batch, _rows: Array) -> Any:
-        return policy(batch)
-
-    collection = Collection(answer, task, num_workers, reward, progress, keep=True, **options)
+    settings = (task, num_workers, reward, progress)
+    collection = Collection(lambda batch, _rows: policy(batch), *settings, keep=True, **options)
     with closing(collection.run((module, 0) for module in modules)) as ended:
         for _, compiled in ended:
             yield from compiled.episodes()
