@@ -8,7 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from shmbridge._native import ffi, lib
 
@@ -176,6 +176,21 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
     except BaseException:
         undo()
         raise
+
+
+class Closing:
+    """A base class: `with` closes it at its end."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 from shmbridge import Host, Request
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import lay_down
-from shmbridge.errors import ClosedError, InvalidError, ShmbridgeError, undone_by
+from shmbridge.errors import ClosedError, Closing, InvalidError, ShmbridgeError, undone_by
 from shmbridge.training import Workers
 
 GIVEN_UP = "the trainer has abandoned this episode: begin another"
 NO_EPISODE = "this trainer has no such episode, or has abandoned it: begin another"
 
 
-class CompilerPool:
+class CompilerPool(Closing):
     """The compilers that connect to a host, for the environments of one thread.
 
     Args:
@@ -42,12 +42,6 @@ class CompilerPool:
         finally:
             if self._channels.workers is not None:
                 self._channels.workers.close()
-
-    def __enter__(self) -> CompilerPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Channels:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmbridge._host.batch import Batch, by_name, rows_by_request
 from shmbridge._host.request import Request
-from shmbridge.errors import ClosedError, InvalidError, error_text, own_line
+from shmbridge.errors import ClosedError, Closing, InvalidError, error_text, own_line
 from shmbridge.runners.python import check_function
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ KINDS = 100  # of errors that are told
 logger = logging.getLogger("shmbridge")
 
 
-class Service:
+class Service(Closing):
     """Answers questions with a model. If the model raises, the runner gets an error; the logger
     "shmbridge" gets the traceback once for each type and place. Without logging set up, that goes
     to stderr.
@@ -55,10 +55,7 @@ class Service:
         self._given = model
         self._model: Callable[[Any], Any] = model
 
-    def __enter__(self) -> Service:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._record and self._own_record:
             self._record.close()
 

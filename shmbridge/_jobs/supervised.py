@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from shmbridge._bridge import names, open_hosts, overview
 from shmbridge._jobs.supervisor import STARTED, WORK_FOLDER, kill_tagged, new_tag
 from shmbridge._jobs.supervisor import Report as Report
 from shmbridge._native import ffi
-from shmbridge.errors import NoHostError, ShmbridgeError, calling, undone_by
+from shmbridge.errors import Closing, NoHostError, ShmbridgeError, calling, undone_by
 
 LOOK = 0.25  # seconds between looks at the time
 START = 30.0  # seconds for the supervisor to start, on a busy machine
@@ -33,7 +33,7 @@ MEMORY = 4 << 30  # bytes
 KILLED = "the process that supervises the compiler has ended: see stderr, or dmesg"
 
 
-class SupervisedProcess:
+class SupervisedProcess(Closing):
     """A running program with its own work folder, which close() removes.
 
     Args:
@@ -161,12 +161,6 @@ class SupervisedProcess:
             with self._sending:
                 self._control.close()
             shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _bridge_at(url: str) -> str:

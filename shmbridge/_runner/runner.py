@@ -16,7 +16,7 @@ from shmbridge._runner.opening import number_text, open_runner, raise_error
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
-from shmbridge.errors import BY_STATUS, ClosedError, InvalidError, ShmbridgeError
+from shmbridge.errors import BY_STATUS, ClosedError, Closing, InvalidError, ShmbridgeError
 
 
 class Stats(NamedTuple):
@@ -31,7 +31,7 @@ class Stats(NamedTuple):
     waited: float
 
 
-class Runner(_fastpath.Asker):
+class Runner(_fastpath.Asker, Closing):
     """Asks for advice. `connect` is its other name. Options in the URL take precedence over the
     arguments.
 
@@ -260,12 +260,6 @@ class Runner(_fastpath.Asker):
             lib.shmb_close(r)
             self._let_go()
             plugins.raise_carried()  # of a plug-in's close
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_r", None):

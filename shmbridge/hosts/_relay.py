@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any
 
 from shmbridge import errors
 from shmbridge._bridge import overview
@@ -26,7 +26,7 @@ LEAVE = 2.0
 FOR_GOOD = (errors.HostGoneError, errors.ClosedError, errors.CorruptError, errors.ForkedError)
 
 
-class Relay:
+class Relay(errors.Closing):
     """A host at `listen` (any host's URL) whose model is the host at `target` (any runner's URL):
     questions and advice go on as they are, errors with their status, and what was advised into
     `log`, if there is one.
@@ -89,12 +89,6 @@ class Relay:
         for channel in self._channels.values():
             channel.join(max(0, until - time.monotonic()))
         self.host.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Channel(threading.Thread):

@@ -15,7 +15,7 @@ import numpy as np
 from shmbridge._native import lib
 from shmbridge._values.dtypes import TensorSpec, dtype_of
 from shmbridge._values.tensor import Array
-from shmbridge.errors import CorruptError
+from shmbridge.errors import Closing, CorruptError
 from shmbridge.logs._writer import LINE_BYTES, NOT_IN_LLVM, TYPES, Context
 
 CODES = {name: code for code, name in TYPES.items()}
@@ -95,7 +95,7 @@ class TornError(Exception):
     """The file ends where it should not."""
 
 
-class Input:
+class Input(Closing):
     """A file of lines and bytes, which never reads more than there is."""
 
     def __init__(self, path: Path) -> None:
@@ -104,10 +104,7 @@ class Input:
         self._size = os.fstat(self._file.fileno()).st_size
         self._at = 0  # where what was read last begins
 
-    def __enter__(self) -> Input:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def fail(self, text: str) -> NoReturn:

@@ -16,7 +16,7 @@ import numpy as np
 from shmbridge._native import ffi, lib
 from shmbridge._values.dtypes import DTYPES, code_of, dtype_name
 from shmbridge._values.tensor import Field, as_field, exactly
-from shmbridge.errors import ClosedError, InvalidError, undone_by
+from shmbridge.errors import ClosedError, Closing, InvalidError, undone_by
 
 LINE_BYTES = 1 << 20  # of the longest line of JSON that is read
 LAYOUTS = 256  # files of one log
@@ -40,7 +40,7 @@ class Context(NamedTuple):
     label: str = ""
 
 
-class LogWriter:
+class LogWriter(Closing):
     """Writes a log, from any thread.
 
     A file has one header. So features or advice with other names, dtypes or shapes go to FILE.2,
@@ -73,12 +73,6 @@ class LogWriter:
         self._number = 0
         self._closed = False
         self._unused: _Output | None = self._create()
-
-    def __enter__(self) -> LogWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def write(
         self,

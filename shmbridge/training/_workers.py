@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from shmbridge.errors import InvalidError
+from shmbridge.errors import Closing, InvalidError
 from shmbridge.training._compilation import (
     Compilation,
     Outcome,
@@ -20,7 +20,7 @@ from shmbridge.training._corpus import Module, Sampler
 from shmbridge.training._task import Compilations, Reward, Task, relative_reduction
 
 
-class Workers:
+class Workers(Closing):
     """Compilers that a trainer starts, and that end with it. Call its methods from one thread.
 
     Environments have numbers, and each has one compilation at a time. Meanwhile, the environment's
@@ -165,12 +165,6 @@ class Workers:
             self.end(label)
         for env in list(self._ahead):
             self._discard(env)
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- Within ----
 
