@@ -393,7 +393,7 @@ static void steps_dealloc(PyObject *self) {
 static PyMemberDef members[] = {
     {"begins", T_PYSSIZET, offsetof(struct steps, counts[BEGINS]), READONLY, NULL},
     {"under_way", T_PYSSIZET, offsetof(struct steps, counts[SENT]), READONLY, NULL},
-    {"ended", T_PYSSIZET, offsetof(struct steps, ended), READONLY, NULL},
+    {"ended", T_PYSSIZET, offsetof(struct steps, ended), 0, NULL},
     {"first_action", T_LONGLONG, offsetof(struct steps, first_action), 0, NULL},
     {"actions", T_LONGLONG, offsetof(struct steps, actions), 0, NULL},
     {"compilations", T_BOOL, offsetof(struct steps, compilations), 0, NULL},

@@ -70,7 +70,7 @@ struct steps {
     PyObject *agents;              /* a list of bytes; an agent's number is its place */
     PyObject *early;               /* a list of keys */
     Py_ssize_t counts[STATES];     /* of rows */
-    Py_ssize_t ended;              /* episodes so far */
+    Py_ssize_t ended;              /* episodes, since Python last set it */
     int64_t first_action, actions; /* 0 actions: anything is one */
     char compilations;             /* a row's episode lasts as long as its compilation */
     char direct;                   /* the host's messages are as they came: C replies, too */

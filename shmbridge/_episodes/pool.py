@@ -50,6 +50,9 @@ class Channels:
     def __init__(self, host: Host, workers: Workers | None) -> None:
         self.host, self.workers = host, workers
         self.keys = host._by_key()
+        # The request of a key; None where its runner has gone or is refused. Without a reply it is
+        # to be laid down.
+        self.read = self.keys.take
         self.envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, Any] = {}  # episodes by channel
         self._labels: dict[str, Any] = {}  # the same of workers
@@ -66,11 +69,6 @@ class Channels:
             )
         self.envs += n
         return self.envs - n
-
-    def read(self, key: int) -> Request | None:
-        """The request of a key, for a look; None where its runner has gone or is refused. Without
-        a reply it is to be laid down."""
-        return self.keys.take(key)
 
     def refuse(self, request: Request | None, why: str = GIVEN_UP) -> None:
         with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows

@@ -29,20 +29,13 @@ class Rows:
         self.outcomes: dict[int, dict[str, Any]] = {}
         arrays = (self.rewards, self.terminated, self.truncated, self.steps, self.agents)
         self.core = _fastpath.Steps(host, *arrays, self.names)
-        self._forgotten = 0  # episodes that had ended before this step
-
-    @property
-    def ended(self) -> int:
-        """How many episodes ended in this step."""
-        return self.core.ended - self._forgotten
 
     def forget(self) -> None:
         """What belongs to the last step."""
-        if not (self.infos or self.ended):
-            return
-        self.infos.clear()
-        self.outcomes.clear()
-        self._forgotten = self.core.ended
+        if self.infos or self.core.ended:
+            self.infos.clear()
+            self.outcomes.clear()
+            self.core.ended = 0
 
     def observation(self, row: int) -> dict[str, Any]:
         """A row's observation, as arrays of its own."""

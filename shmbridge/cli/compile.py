@@ -55,17 +55,15 @@ class Options:
         written."""
         if self.signature and self.kind != "tensorflow":
             raise click.UsageError("--signature applies only to SavedModels: omit it")
-        check_writable(self.output, self.model)
-
-
-def check_writable(file: Path, model: Path) -> None:
-    """Raises ClickException if the result cannot go there."""
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise click.ClickException(
-            f"{file}: expected a writable folder, found none at {file.parent}"
-        )
-    if file.exists() and file.samefile(model):
-        raise click.ClickException(f"{file}: the model would be overwritten: expected another file")
+        to = self.output
+        if not os.access(to.parent, os.W_OK | os.X_OK):
+            raise click.ClickException(
+                f"{to}: expected a writable folder, found none at {to.parent}"
+            )
+        if to.exists() and to.samefile(self.model):
+            raise click.ClickException(
+                f"{to}: the model would be overwritten: expected another file"
+            )
 
 
 @click.command()

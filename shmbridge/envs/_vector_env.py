@@ -219,8 +219,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
             raise InvalidError("no action is pending: expected send() first")
         s.wait()
         self._sent = False
-        if s.ended or self._any_over:
-            self._any_over = s.ended > 0
+        if s.core.ended or self._any_over:
+            self._any_over = s.core.ended > 0
             np.logical_or(s.terminated, s.truncated, out=self._over)
 
     def _observation_spaces(self) -> Any:

@@ -42,11 +42,13 @@ def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], l
     for at, word in enumerate(command):
         name = os.path.basename(word)
         if not word.startswith("-") and "=" not in word:
-            if _is_compiler(word, name, kind):
+            starts_another = name in LAUNCHERS | BYPASSED
+            known = kind and not starts_another and shutil.which(word)
+            if known or (kind is None and compilers.is_compiler(name)):
                 return before, list(command[at:])
             if name in compilers.BUILD_TOOLS:
                 compilers.kind_of(name)
-            if name in LAUNCHERS | BYPASSED or shutil.which(word):
+            if starts_another or shutil.which(word):
                 program = name
             # After a flag it may be its argument.
             elif program not in LAUNCHERS and not previous.startswith("-"):
@@ -55,9 +57,3 @@ def split(command: Sequence[str], kind: str | None = None) -> tuple[list[str], l
             before.append(word)
         previous = word
     return [], list(command)
-
-
-def _is_compiler(word: str, name: str, kind: str | None) -> bool:
-    if kind is None:
-        return compilers.is_compiler(name)
-    return name not in LAUNCHERS | BYPASSED and shutil.which(word) is not None
