@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +39,17 @@ def export(logs: tuple[Path, ...], file: Path) -> None:
 
 def _line(record: Record) -> dict[str, Any]:
     default = record.features.get(LLVMS_DECISION)
+    named = [{n: _value(v) for n, v in part.items()} for part in (record.features, record.advice)]
     line = {
         "label": record.label or None,
         "context": record.context if record.context != record.label else None,
         "decision": record.layout.decision,
-        "question": _named(record.features),
-        "advice": _named(record.advice),
+        "question": named[0],
+        "advice": named[1],
         "default": None if default is None else _value(default),
         "score": None if record.score is None else _value(record.score),
     }
     return {key: value for key, value in line.items() if value is not None}
-
-
-def _named(values: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in values.items()}
 
 
 def _value(value: np.ndarray[Any, Any]) -> Any:

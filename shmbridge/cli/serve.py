@@ -146,10 +146,6 @@ class Options:
                 "expected only one of them"
             )
 
-    def load(self) -> Model:
-        """The model."""
-        return OnnxModel(self.onnx, self.threads) if self.onnx else load_python(str(self.function))
-
 
 def _introduction(host: Host, model: Model, options: Options, end: str) -> Iterator[str]:
     what = escape(options.onnx.name if options.onnx else str(options.function))
@@ -192,7 +188,8 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         worker = become_worker(name, options.workers, answers)
         answers, make_host = worker.answers, partial(WorkerHost, worker)
     log(logging.StreamHandler(sys.stdout), options.verbose)
-    out, model = console(), options.load()
+    onnx, out = options.onnx, console()
+    model = OnnxModel(onnx, options.threads) if onnx else load_python(str(options.function))
     service = Counted(model, record=options.record)
     with service, make_host(options.name, **room) as host:
         with until_signal():
