@@ -38,13 +38,8 @@ class BuildDirectory:
     def run(self, *command: str | Path, environment: dict[str, str] | None = None) -> str:
         """What the command printed. environment: more variables. Errors: CompileError."""
         words = [str(word) for word in command]
-        report, output = supervised.run(
-            words,
-            cwd=self.folder,
-            environment=environment,
-            seconds=math.inf,
-            memory=sys.maxsize,
-        )
+        limits = {"seconds": math.inf, "memory": sys.maxsize}
+        report, output = supervised.run(words, cwd=self.folder, environment=environment, **limits)
         stdout = output.decode(errors="replace")
         if report.status != 0:
             why = report.unstarted or f"failed with status {report.status}"
@@ -60,15 +55,8 @@ class BuildDirectory:
         own = os.environ.get("CFLAGS" if language == "c" else "CXXFLAGS", "")
         flags = ["-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w"]
         words = [*compiler(language), *flags, *shlex.split(own), *shlex.split(_config.cflags())]
-        self.run(
-            *words,
-            built.source,
-            "-o",
-            library,
-            *built.link,
-            *shlex.split(os.environ.get("LDFLAGS", "")),
-            "-lm",
-        )
+        made = [built.source, "-o", library, *built.link]
+        self.run(*words, *made, *shlex.split(os.environ.get("LDFLAGS", "")), "-lm")
         return library
 
 
