@@ -158,9 +158,10 @@ class Stepping(Rows):
                 self.channels.came(came, self.begin_with)
             else:
                 self.channels.check_open(came)
-                self._look_for_the_dead()
-                if self.channels.host.runners:
-                    alone = now + NOBODY
+                nobody = not self.channels.host.runners  # a pipe's channel outlives its compiler
+                for each in self.episodes:
+                    each.look_for_the_dead(nobody)
+                alone = alone if nobody else now + NOBODY
                 if now >= until or (until == math.inf and self.core.begins and now > alone):
                     self._time_out()
             left = int(max(0, min(self.slice, (until - now) * 1e9)))
@@ -188,8 +189,3 @@ class Stepping(Rows):
                 if self.timeout is None
                 else f"no compiler began an episode at {url} within {self.timeout} s"
             )
-
-    def _look_for_the_dead(self) -> None:
-        nobody = not self.channels.host.runners  # a pipe's channel stays when its compiler leaves
-        for each in self.episodes:
-            each.look_for_the_dead(nobody)

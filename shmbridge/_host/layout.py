@@ -34,11 +34,6 @@ class FieldLocation:
         self.start = int(ffi.cast("uintptr_t", t.data)) - body
         self.bytes: int = t.size * lib.shmb_dtype_size(t.dtype)
 
-    def array(self, slot: Any) -> Array:
-        """The feature as an array over the body's bytes. All that derive from it have a reference
-        to it, as its own base is no array."""
-        return np.ndarray(self.shape, self.dtype, slot, self.start)
-
     def form(self) -> tuple[Any, ...]:
         """What must be equal for two requests to be in one batch."""
         text = self.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS)
@@ -94,10 +89,12 @@ class Layout(_fastpath.Layout):
         self._roots.clear()
 
     def root(self, key: Any, place: FieldLocation) -> Array:
-        """The array over the slot: of a tensor by its name, of lists' values by their place."""
+        """The array over the slot: of a tensor by its name, of lists' values by their place. All
+        that derive from it have a reference to it, as its own base is no array."""
         array = self._roots.get(key)
         if array is None:
-            array = self._roots[key] = place.array(self._slot)
+            array = np.ndarray(place.shape, place.dtype, self._slot, place.start)
+            self._roots[key] = array
         return array
 
     def mismatch(self, specs: Mapping[str, TensorSpec] | None) -> str:
