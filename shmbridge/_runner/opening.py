@@ -4,7 +4,7 @@ import math
 import operator
 import os
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -51,5 +51,10 @@ def open_runner(url: str | None, chosen: dict[str, Any], moment: bool) -> Any:
         why = ffi.string(lib.shmb_error_message(out[0])).decode(errors="replace")
         lib.shmb_close(out[0])
         if not again:
-            plugins.raise_carried()  # such as Ctrl-C, in a plug-in
-            raise_status(status, why)
+            raise_error(status, why)
+
+
+def raise_error(status: int, text: Any) -> NoReturn:
+    """As raise_status, but what a plug-in raised that is no failure, such as Ctrl-C, as it is."""
+    plugins.raise_carried()
+    raise_status(status, text)

@@ -12,18 +12,11 @@ import numpy.typing as npt
 
 from shmbridge import _fastpath
 from shmbridge._native import ffi, lib
-from shmbridge._runner.opening import number_text, open_runner
+from shmbridge._runner.opening import number_text, open_runner, raise_error
 from shmbridge._urls import plugins
 from shmbridge._urls.options import Wait, wait_code
 from shmbridge._values import dtypes, tensor
-from shmbridge.errors import (
-    BY_STATUS,
-    ClosedError,
-    Closing,
-    InvalidError,
-    ShmbridgeError,
-    raise_status,
-)
+from shmbridge.errors import BY_STATUS, ClosedError, Closing, InvalidError, ShmbridgeError
 
 
 class Stats(NamedTuple):
@@ -187,8 +180,7 @@ class Runner(_fastpath.Asker, Closing):
         """What a question has come to that _fastpath gives up."""
         if status == lib.PENDING:
             raise ClosedError("another thread has closed this runner: connect another")
-        plugins.raise_carried()  # such as Ctrl-C, in a plug-in
-        raise_status(status, lib.shmb_error_message(self._r))
+        raise_error(status, lib.shmb_error_message(self._r))
 
     def _fill(self, name: str, value: Any) -> None:
         """Adds a feature that _fastpath.evaluate leaves to us."""
