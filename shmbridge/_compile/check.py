@@ -145,7 +145,10 @@ def _with_nan(built: Built, runner: shmbridge.Runner, seed: int) -> str:
 
 
 def _compare(
-    built: Built, runner: shmbridge.Runner, asked: Iterable[Callable[[], Inputs]], nan: bool = False
+    built: Built,
+    runner: shmbridge.Runner,
+    asked: Iterable[Callable[[], Inputs]],
+    nan: bool = False,
 ) -> tuple[bool, str]:
     """Asks both: whether they agree, and what was tried. nan: an answer may be NaN alone. Errors:
     CompileError at the first answer that differs."""

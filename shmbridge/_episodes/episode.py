@@ -23,7 +23,6 @@ from shmbridge._fastpath import (
 from shmbridge._host.request import lay_down
 from shmbridge._values import tensor
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
-from shmbridge.training import Workers
 
 # What a request has besides the observation, for C; and "reward.NAME", where several agents ask
 # through one runner.
@@ -148,7 +147,7 @@ class Episode:
         if outcome is None:
             return
         if state == BEGINS:
-            self._start_another(outcome, self.workers)
+            self._start_another(outcome)
             return
         ok, before = outcome.kind == "ok", self.before
         info = {name: getattr(outcome, name) for name in OUTCOME}
@@ -161,7 +160,7 @@ class Episode:
             info["rewards"] = before["rewards"]
         self._over(ok, info)
 
-    def _start_another(self, outcome: Any, workers: Workers) -> None:
+    def _start_another(self, outcome: Any) -> None:
         """The compiler asked nothing."""
         mute = self.mute = self.mute + 1
         self.give_up()
@@ -171,7 +170,6 @@ class Episode:
                 f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self._start()
-        self.channels.come_early(workers)
 
     # ---- Requests that C does not take by itself ----
 

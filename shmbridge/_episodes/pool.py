@@ -9,7 +9,7 @@ from typing import Any
 from shmbridge import Host, Request
 from shmbridge._host.layout import channel_of
 from shmbridge._host.request import lay_down
-from shmbridge.errors import ClosedError, Closing, InvalidError, ShmbridgeError, undone_by
+from shmbridge.errors import Closing, InvalidError, ShmbridgeError, undone_by
 from shmbridge.training import Workers
 
 GIVEN_UP = "the trainer has abandoned this episode: begin another"
@@ -141,26 +141,15 @@ class Channels:
             lay_down(request)
             self.hold(key)
 
-    def next_held(self) -> int | None:
-        """A first request that waits for an environment."""
-        key = next(iter(self.held), None)
-        if key is not None:
-            del self.held[key]
-        return key
-
-    def come_early(self, workers: Workers) -> None:
-        """Those that started ahead, and whose episodes may have begun since."""
-        held, self.held = self.held, {}
-        for key in held:
-            self._join(key, workers)
+    def come_again(self, begin_with: Callable[[int], bool]) -> None:
+        """The requests that no episode has had: theirs may have begun since."""
+        for key in list(self.held):
+            if key in self.held:  # no other of its channel has begun one
+                del self.held[key]
+                self.came(key, begin_with)
 
     def let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
         self._owners.pop(channel, None)
         for key in self._take_held(channel):
             self._hold_first(key)
-
-    def check_open(self, status: int) -> None:
-        """Nothing came: is the host closed?"""
-        if self.keys.ends(status):
-            raise ClosedError(f"the host at {self.host.url} is closed")

@@ -16,7 +16,7 @@ from shmbridge._episodes.pool import CompilerPool
 from shmbridge._episodes.rows import Rows
 from shmbridge._fastpath import BEGINS, OPEN
 from shmbridge._host.receiving import SLICE_NS
-from shmbridge.errors import DeadlineError, InvalidError, undone_by
+from shmbridge.errors import ClosedError, DeadlineError, InvalidError, undone_by
 from shmbridge.training import Workers
 
 NOBODY = 60.0  # seconds that a reset without a timeout waits while no compiler is connected
@@ -146,7 +146,7 @@ class Stepping(Rows):
             ClosedError: The host is closed.
         """
         if self.core.begins:
-            self._seat()
+            self.channels.come_again(self.begin_with)
         came = self.core.wait(int(self.slice), self.channels.keys.receive)
         if came is None:
             return
@@ -156,24 +156,19 @@ class Stepping(Rows):
             now = time.monotonic()
             if came >= 0:
                 self.channels.came(came, self.begin_with)
+            elif self.channels.keys.ends(came):
+                raise ClosedError(f"the host at {self.channels.host.url} is closed")
             else:
-                self.channels.check_open(came)
                 nobody = not self.channels.host.runners  # a pipe's channel outlives its compiler
                 for each in self.episodes:
                     each.look_for_the_dead(nobody)
+                if self.core.begins:  # such as another compilation, as one has asked nothing
+                    self.channels.come_again(self.begin_with)
                 alone = alone if nobody else now + NOBODY
                 if now >= until or (until == math.inf and self.core.begins and now > alone):
                     self._time_out()
             left = int(max(0, min(self.slice, (until - now) * 1e9)))
             came = self.core.wait(left, self.channels.keys.receive)
-
-    def _seat(self) -> None:
-        """Gives rows that wait for it what came before they did."""
-        if self.workers is not None:  # what stays held is for an episode that has not begun
-            self.channels.come_early(self.workers)
-            return
-        while self.core.begins and (key := self.channels.next_held()) is not None:
-            self.begin_with(key)
 
     def _time_out(self) -> None:
         for each in self.episodes:

@@ -47,7 +47,11 @@ class LlvmHost(PipeBackedHost):
     _request_type = LlvmRequest
 
     def __init__(
-        self, url: str, *, defaults: Mapping[str, Any] | None = None, **options: Any
+        self,
+        url: str,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         self._path, chosen = split(url.partition("://")[2])
         names = chosen.pop("decisions", "")

@@ -106,8 +106,9 @@ def collect(
         Exception: An exception of the policy or the reward.
     """
 
-    settings = (task, num_workers, reward, progress)
-    collection = Collection(lambda batch, _rows: policy(batch), *settings, keep=True, **options)
+    collection = Collection(
+        lambda batch, _: policy(batch), task, num_workers, reward, progress, keep=True, **options
+    )
     with closing(collection.run((module, 0) for module in modules)) as ended:
         for _, compiled in ended:
             yield from compiled.episodes()

@@ -47,7 +47,11 @@ class Policy(Child):
     in a training log. Errors: as `Child`'s."""
 
     def __init__(
-        self, load: Callable[[], Model], deadline: float | None, record: Path | None, channels: int
+        self,
+        load: Callable[[], Model],
+        deadline: float | None,
+        record: Path | None,
+        channels: int,
     ) -> None:
         self.name = f"run-{os.getpid()}-{secrets.token_hex(4)}"
         self._load, self._record, self._channels = load, record, channels
