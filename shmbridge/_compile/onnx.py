@@ -210,4 +210,11 @@ def _session(model: Path) -> Any:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # what it refuses is counted
     runtime.set_default_logger_severity(4)
-    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    try:
+        return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    except runtime.capi.onnxruntime_pybind11_state.Fail as error:  # perhaps nobody knows it
+        said = re.sub(r".*/onnxruntime_src/.*?\) ", "", str(error)).strip(". \n")
+        raise UnsupportedError(
+            f"nothing was written, as ONNX Runtime {runtime.__version__} does not know this model: "
+            f"{said}: export an older opset, update onnxruntime, or say --no-check"
+        ) from error

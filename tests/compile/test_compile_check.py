@@ -58,10 +58,19 @@ def test_a_model_that_differs_is_not_kept(tmp_path, monkeypatch):
     assert (tmp_path / "m.so").exists()
 
 
-def test_a_version_that_onnx_does_not_know_is_no_fault(tmp_path):
+@pytest.mark.parametrize(
+    ("opset", "version", "known"),
+    [(99, 8, "is till opset 2"), (17, 99, "max supported IR version: 1")],
+)
+def test_a_model_of_a_version_that_the_runtime_does_not_know_is_written_only_without_the_check(
+    opset, version, known, tmp_path
+):
     model = onnx_models.onnx.load(onnx_models.two_minus(tmp_path / "m.onnx"))
-    model.ir_version = 99
+    model.opset_import[0].version, model.ir_version = opset, version
     onnx_models.onnx.save(model, tmp_path / "m.onnx")
+    said = compile(tmp_path / "m.onnx", "-o", tmp_path / "m.so", code=1)
+    assert known in said and "or say --no-check" in said and "/onnxruntime_src" not in said
+    assert not (tmp_path / "m.so").exists()
     compile(tmp_path / "m.onnx", "-o", tmp_path / "m.so", "--no-check")
 
 
