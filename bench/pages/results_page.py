@@ -41,7 +41,7 @@ def inline(found: Found) -> list[str]:
     same, objects = sum(pair["identical"] for pair in pairs), found["different_objects"]
     text = (
         f"In {same} of {len(pairs)} pairs of URLs the {found['decisions']} decisions were equal, and"
-        f" in {found['rounds']} rounds all URLs made {'the same object' if objects == 1 else objects}"
+        f" in {found['rounds']} rounds all URLs made {'the same object' if objects == 1 else f'{objects} objects'}"
         f" of {found['ways'][1]['bytes']} bytes, where `plain` has {plain['bytes']}."
     )
     head = ["", "time / plain", "host's CPU", "µs a question over `aot`", "p99, µs"]
