@@ -175,8 +175,10 @@ def test_signals_are_the_compilers(number, start, compiler, tmp_path):
 
 
 @preload
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signal_while_the_policy_loads_ends_the_run_and_the_policy(
+    number, start, compiler, tmp_path
+):
     policy = """
         import time
         print("loading", flush=True)
@@ -185,21 +187,8 @@ def test_signal_while_the_policy_loads_ends_the_run(number, start, compiler, tmp
     process = start(compiler("touch started"), policy=policy)
     assert process.stderr.readline() == "loading\n"
     process.send_signal(number)
-    assert ended(process)[0] == -number
+    assert ended(process)[0] == -number  # its output ends, so nobody has it
     assert not (tmp_path / "started").exists()
-
-
-@preload
-def test_policy_that_loads_for_ever_ends_with_a_killed_run(start, compiler):
-    policy = """
-        import time
-        print("loading", flush=True)
-        time.sleep(1000)
-        """
-    process = start(compiler("exit 3"), policy=policy)
-    assert process.stderr.readline() == "loading\n"
-    process.kill()
-    assert ended(process)[0] == -signal.SIGKILL  # its output ends, so nobody has it
 
 
 def test_policy_that_hangs_does_not_keep_the_run(start, compiler):

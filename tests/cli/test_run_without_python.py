@@ -14,6 +14,12 @@ from shmbridge import _config
 from shmbridge.cli.run import run as the_run
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
+by_strict = pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
+
+
+def said(words, **more):
+    """What a command printed, and how it ended."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, **more)
 
 
 @pytest.fixture
@@ -24,15 +30,9 @@ def both(compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))  # each run prints its warning
 
     def one(run, words, **more):
-        done = subprocess.run(
-            [run, "run", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, **more
-        )
-        out = re.sub(r"/proc/\d+/fd/\d+", "/X", done.stdout)
-        return (
-            done.returncode,
-            sorted(out.splitlines()),
-            re.sub("shmbridge-python", "shmbridge", done.stderr),
-        )
+        done = said([run, "run", *words], cwd=tmp_path, **more)
+        out = re.sub(r"/proc/\d+/fd/\d+", "/X", done.stdout).splitlines()
+        return done.returncode, sorted(out), done.stderr.replace("shmbridge-python", "shmbridge")
 
     def go(*words, program=None, behind=(), **more):
         program = program or compiler("""printf '%s\\n' "$@"; tr '\\0' '\\n' < /proc/$$/environ""")
@@ -130,7 +130,7 @@ def test_killed_run_takes_the_compiler_along(run, compiler):
 def test_command_without_its_library_leaves_the_run_to_python(compiler, tmp_path):
     shutil.copy(SHMBRIDGE, tmp_path)
     words = [tmp_path / "shmbridge", "run", "--llvm", "inline", *CONNECT, "--", compiler("exit 3")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = said(words)
     assert (done.returncode, "install the Python package" in done.stderr) == (3, True)
     (tmp_path / "shmbridge-python").symlink_to(PYTHON)
     assert subprocess.run(words, timeout=60).returncode == 3
@@ -144,7 +144,7 @@ def test_command_without_python_finds_the_compiler_behind_every_option(option, c
     words = [option.opts[-1], *([] if option.is_flag else ["1"])]
     program = compiler('test "$*" = "-c -- --strict a.c" && exit 4')
     command = [tmp_path / "shmbridge", "run", *words, *CONNECT, program, "-c", "--", "--strict"]
-    done = subprocess.run([*command, "a.c"], capture_output=True, text=True, timeout=60)
+    done = said([*command, "a.c"])
     refused = option.name == "strict"
     assert done.returncode == (1 if refused else 4), done.stderr
 
@@ -158,22 +158,12 @@ def compile_with_python(compiler, tmp_path):
     def go(*options, **variables):
         words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "policy:advise", *options, "--"]
         environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)} | variables
-        return subprocess.run(
-            [*words, program],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return said([*words, program], cwd=tmp_path, env=environment)
 
     return go
 
 
-either = pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
-
-
-@either
+@by_strict
 @pytest.mark.parametrize("variable", ["PYTHONHOME", "PYTHONPATH", "PYTHONHASHSEED"])
 def test_python_that_cannot_start_leaves_a_plain_compile_and_one_warning(
     variable, strict, status, compile_with_python, tmp_path
@@ -184,7 +174,7 @@ def test_python_that_cannot_start_leaves_a_plain_compile_and_one_warning(
     assert done.stderr.count("shmbridge: compiling without the policy") == (not strict)
 
 
-@either
+@by_strict
 def test_python_that_hangs_as_it_starts_is_ended_and_after_three_files_not_started(
     strict, status, compile_with_python, tmp_path
 ):
@@ -211,20 +201,20 @@ def without_python(tmp_path):
     return tmp_path / "bin" / "shmbridge"
 
 
-@pytest.mark.parametrize("strict", [[], ["--strict"]])
+@by_strict
 @pytest.mark.parametrize(
     "options", [CONNECT, [*CONNECT, "-v"], ["--limit=0", *CONNECT], ["--host", "policy:advise"]]
 )
 def test_command_without_python_compiles_plainly_where_it_needs_python(
-    options, strict, compiler, without_python
+    options, strict, status, compiler, without_python
 ):
     script = (
         'test -z "$SHMBRIDGE_LLVM_REPORT" && exit 4; echo "inline 1 1 9 x" >> '
         "$SHMBRIDGE_LLVM_REPORT"
     )
     words = [without_python, "run", "--llvm", "inline", *options, *strict, "--"]
-    done = subprocess.run([*words, compiler(script)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr.count("\n")) == (1 if strict else 4, 1), done.stderr
+    done = said([*words, compiler(script)])
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
@@ -236,9 +226,7 @@ def test_command_without_python_reports_why_there_was_no_advice_and_strict_leave
         '"$SHMBRIDGE_LLVM_REPORT"; echo "evict 1 1 9 it hangs" >> "$SHMBRIDGE_LLVM_REPORT"'
     )
     words = [without_python, "run", "--llvm", "inline,evict", *CONNECT, *strict, "--", program]
-    done = subprocess.run(
-        [*words, "-o", "made"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = said([*words, "-o", "made"], cwd=tmp_path)
     why = "the policy made 0 of 1 decisions (evict 0 of 1: it hangs)"
     again = f"shmbridge: compiling without the policy (reported once per build): {why}\n"
     expected = (1, f"shmbridge: {why}\n", False) if strict else (4, again, True)

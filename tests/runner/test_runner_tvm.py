@@ -10,7 +10,7 @@ from support.distributions import installed_example
 from shmbridge import InvalidError, MismatchError, connect
 
 pytest.importorskip("tvm", reason="Apache TVM (pip install apache-tvm) is not there")
-helper = pytest.importorskip("onnx.helper", reason="ONNX (pip install onnx) is not there")
+pytest.importorskip("onnx.helper", reason="ONNX (pip install onnx) is not there")
 X = np.random.default_rng(0).normal(size=(1, 20)).astype(np.float32)
 
 
@@ -24,22 +24,13 @@ def installed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory):
     """y = 2 - x; best: the index of the greatest y."""
-    import onnx
+    from support.onnx_models import T, node, save
 
-    nodes = [
-        helper.make_node("Sub", ["two", "x"], ["y"]),
-        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
-    ]
-    ports = {
-        name: helper.make_tensor_value_info(name, *what)
-        for name, what in {"x": (1, [1, 20]), "y": (1, [1, 20]), "best": (7, [1])}.items()
-    }
-    two = helper.make_tensor("two", 1, [], [2.0])
-    graph = helper.make_graph(nodes, "g", [ports["x"]], [ports["y"], ports["best"]], [two])
     path = tmp_path_factory.mktemp("tvm") / "model.onnx"
-    onnx.save(
-        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path
-    )
+    nodes = [node("Sub", "two x", "y"), node("ArgMax", "y", "best", axis=1, keepdims=0)]
+    floats = [T.FLOAT, [1, 20]]
+    outputs = [("y", *floats), ("best", T.INT64, [1])]
+    save(path, nodes, [("x", *floats)], outputs, {"two": np.float32(2)})
     return path
 
 
