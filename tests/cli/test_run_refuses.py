@@ -31,43 +31,29 @@ def in_room_of(words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "why"),
+    ("given", "why"),
     [
-        ("import no_such_module", "No module named 'no_such_module'"),
-        ("raise ValueError('the model is gone')", "the model is gone"),
-        ("advise = 7", "expected a function, found int"),
-        ("async def advise(request): return 1", "found an async one"),
-        ("", "has no attribute 'advise'"),
+        ({"policy": "import no_such_module"}, "No module named 'no_such_module'"),
+        ({"policy": "raise ValueError('the model is gone')"}, "the model is gone"),
+        ({"policy": "advise = 7"}, "expected a function, found int"),
+        ({"policy": "async def advise(request): return 1"}, "found an async one"),
+        ({"policy": ""}, "has no attribute 'advise'"),
+        ({"policy": "raise SystemExit(3)"}, "process ended (exit 3) while it loaded\n"),
+        ({"policy": f"{LEAVES_A_THREAD}; raise SystemExit(3)"}, "ended (exit 3) while it loaded\n"),
+        ({"policy": "import os; os._exit(4)"}, "process ended (exit 4) while it loaded\n"),
+        ({"policy": "import os; os.kill(os.getpid(), 9)"}, "ended (SIGKILL) while it loaded\n"),
+        ({"policy": "import os; os.abort()"}, "ended (SIGABRT) while it loaded\n"),
+        ({"options": ["--onnx", "no_such_model.onnx"]}, "no_such_model.onnx"),
+        ({"options": ["--host", "my_policy:advise", "--record", "none/log"]}, "none/log"),
     ],
 )
-def test_policy_that_cannot_be_loaded_leaves_a_plain_compile_and_one_warning(
-    policy, why, start, compiler
+def test_policy_or_file_that_cannot_be_loaded_leaves_a_plain_compile_and_one_warning(
+    given, why, start, compiler
 ):
-    status, out, err = ended(start(compiler(PLAIN), policy=policy))
+    status, out, err = ended(start(compiler(PLAIN), **given))
     assert (status, out, err.count("\n")) == (3, "0\n", 1), err
-    assert err.startswith("shmbridge: ")
+    assert err.startswith("shmbridge: compiling without the policy (reported once per build): ")
     assert why in err
-
-
-@pytest.mark.parametrize(
-    ("policy", "why"),
-    [
-        ("raise SystemExit(3)", "exit 3"),
-        (f"{LEAVES_A_THREAD}; raise SystemExit(3)", "exit 3"),
-        ("import os; os._exit(4)", "exit 4"),
-        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
-        ("import os; os.abort()", "SIGABRT"),
-    ],
-)
-def test_policy_that_ends_while_it_loads_leaves_a_plain_compile_and_one_warning(
-    policy, why, start, compiler
-):
-    status, out, err = ended(start(compiler(PLAIN), policy=policy))
-    assert (status, out) == (3, "0\n")
-    assert (
-        err == "shmbridge: compiling without the policy (reported once per build): "
-        f"the policy process ended ({why}) while it loaded\n"
-    )
 
 
 def test_policy_that_never_loads_leaves_a_plain_compile_and_is_not_loaded_again_soon(
@@ -88,33 +74,15 @@ def test_policy_that_never_loads_leaves_a_plain_compile_and_is_not_loaded_again_
     assert (second.stderr, (tmp_path / "loads").read_text()) == ("", "x")
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--host", "my_policy:advise", "--record", "no_such_folder/log"], "no_such_folder/log"),
-        (["--onnx", "no_such_model.onnx"], "no_such_model.onnx"),
-    ],
-)
-def test_file_that_cannot_be_had_leaves_a_plain_compile_and_one_warning(
-    options, why, start, compiler
-):
-    status, out, err = ended(start(compiler(PLAIN), options=options))
-    assert (status, out, err.count("\n")) == (3, "0\n", 1), err
-    assert why in err
-
-
 def test_compiler_whose_name_tells_nothing_runs_plainly_and_is_told_what_to_do(start, compiler):
     program = compiler(PLAIN, name="mycc")
     status, out, err = ended(start(program))
     assert (status, out, err.count("\n")) == (3, "0\n", 1), err
     assert "--flags-for" in err
-    status, _, err = ended(
-        start(program, options=["--flags-for", "llc", "--host", "my_policy:advise"])
-    )
+    host = ["--host", "my_policy:advise"]
+    status, _, err = ended(start(program, options=["--flags-for", "llc", *host]))
     assert (status, "llc does not decide on inline" in err) == (1, True)  # a wrong option
-    status, out, err = ended(
-        start(program, options=["--flags-for", "opt", "--host", "my_policy:advise"])
-    )
+    status, out, err = ended(start(program, options=["--flags-for", "opt", *host]))
     assert (status, err, int(out) > 0) == (3, "", True)
 
 
