@@ -4,13 +4,12 @@ no room."""
 import contextlib
 import json
 import os
-import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pure_python import api
-from support.processes import run_with_shm
+from support.processes import printed, run_with_shm
 from support.stock import SHMBRIDGE
 
 from shmbridge import Host, InvalidError, NoHostError, NotPermittedError, connect
@@ -31,9 +30,7 @@ def said(tmp_path):
 
     def run(*words, status=0, **variables):
         environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")} | variables
-        done = subprocess.run(
-            [SHMBRIDGE, *words], env=environment, capture_output=True, text=True, timeout=60
-        )
+        done = printed([SHMBRIDGE, *words], env=environment)
         assert done.returncode == status, done.stderr
         return done.stdout + done.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.processes import until
+from support.processes import printed, until
 from support.run import CONNECT, ended, everywhere, preload
 
 from shmbridge.cli import main
@@ -131,13 +131,7 @@ def test_policy_in_a_file_is_found_under_make_c(words, compiler, tmp_path):
     launcher = " ".join(
         words(compiler("echo $#"), options=["--host", f"{tmp_path}/my_policy.py:advise"])
     )
-    done = subprocess.run(
-        ["make", "-s", "-C", tmp_path / "sub", f"CC={launcher}"],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = printed(["make", "-s", "-C", tmp_path / "sub", f"CC={launcher}"], cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 0
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.processes import printed
 from support.run import PLAIN, SHMBRIDGE, ended, preload
 
 LEAVES_A_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=[1000]).start()"
@@ -24,7 +25,7 @@ def in_room_of(words, tmp_path):
         if subprocess.run([*mount, "true"], capture_output=True).returncode:
             pytest.skip("a /dev/shm of our own needs root")
         run = [*mount, *words(*command, **more)]
-        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = printed(run, cwd=tmp_path)
         return done.returncode, done.stdout, done.stderr
 
     return go
@@ -65,10 +66,7 @@ def test_policy_that_never_loads_leaves_a_plain_compile_and_is_not_loaded_again_
         "policy.LOAD_SECONDS = 0.5; child.GRACE = 1000; program()"
     )
     command = [sys.executable, "-c", shmbridge, *words(compiler(PLAIN), policy=policy)[1:]]
-    first, second = (
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20)
-        for _ in range(2)
-    )
+    first, second = (printed(command, cwd=tmp_path, timeout=20) for _ in range(2))
     assert (first.returncode, first.stdout, second.returncode) == (3, "0\n", 3)
     assert "the policy did not load within 0.5 s" in first.stderr
     assert (second.stderr, (tmp_path / "loads").read_text()) == ("", "x")
@@ -112,9 +110,7 @@ def test_without_proc_the_command_finds_its_python(at, transport, tmp_path):
     inside = 'mount -t tmpfs tmpfs /proc && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", inside, "sh", "./link" if at == "link" else at, "ls"]
     path = {"PATH": f"{os.path.dirname(SHMBRIDGE)}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True
-    )
+    done = printed(command, cwd=tmp_path, env=os.environ | path)
     if "mount" in done.stderr or "unshare" in done.stderr:
         pytest.skip("a /proc of our own needs root")
     assert done.returncode == 0 and "bridge" in done.stdout, done.stderr
@@ -134,7 +130,7 @@ def test_few_processes_or_descriptors_leave_an_object(limit, words, tmp_path):
     user = ["setpriv", "--reuid=64321", "--clear-groups", "prlimit", limit]
     compiler = shutil.copy(shutil.which("touch"), tmp_path / "clang")
     command = [*user, *words(compiler, "made")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = printed(command, cwd=tmp_path)
     assert (done.returncode, (tmp_path / "made").exists()) == (0, True), done.stderr
 
 

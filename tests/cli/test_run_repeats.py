@@ -10,6 +10,7 @@ import signal
 import subprocess
 
 import pytest
+from support.processes import printed
 from support.run import CONNECT, SHMBRIDGE
 
 ASKED = 'echo "asking 0 0 0 inline" >> $SHMBRIDGE_LLVM_REPORT'
@@ -155,9 +156,7 @@ def shell(compiler, tmp_path):
 
     def go(line):
         line = line.replace("clang", shlex.join(map(str, words)))
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        done = printed(["bash", "-c", line], cwd=tmp_path)
         return done.returncode, done.stdout, done.stderr
 
     return go

@@ -8,6 +8,7 @@ import subprocess
 
 import click
 import pytest
+from support.processes import printed
 from support.run import CONNECT, PYTHON, SHMBRIDGE
 
 from shmbridge import _config
@@ -15,11 +16,6 @@ from shmbridge.cli.run import run as the_run
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 by_strict = pytest.mark.parametrize(("strict", "status"), [([], 4), (["--strict"], 1)])
-
-
-def said(words, **more):
-    """What a command printed, and how it ended."""
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, **more)
 
 
 @pytest.fixture
@@ -30,7 +26,7 @@ def both(compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))  # each run prints its warning
 
     def one(run, words, **more):
-        done = said([run, "run", *words], cwd=tmp_path, **more)
+        done = printed([run, "run", *words], cwd=tmp_path, **more)
         out = re.sub(r"/proc/\d+/fd/\d+", "/X", done.stdout).splitlines()
         return done.returncode, sorted(out), done.stderr.replace("shmbridge-python", "shmbridge")
 
@@ -130,7 +126,7 @@ def test_killed_run_takes_the_compiler_along(run, compiler):
 def test_command_without_its_library_leaves_the_run_to_python(compiler, tmp_path):
     shutil.copy(SHMBRIDGE, tmp_path)
     words = [tmp_path / "shmbridge", "run", "--llvm", "inline", *CONNECT, "--", compiler("exit 3")]
-    done = said(words)
+    done = printed(words)
     assert (done.returncode, "install the Python package" in done.stderr) == (3, True)
     (tmp_path / "shmbridge-python").symlink_to(PYTHON)
     assert subprocess.run(words, timeout=60).returncode == 3
@@ -144,7 +140,7 @@ def test_command_without_python_finds_the_compiler_behind_every_option(option, c
     words = [option.opts[-1], *([] if option.is_flag else ["1"])]
     program = compiler('test "$*" = "-c -- --strict a.c" && exit 4')
     command = [tmp_path / "shmbridge", "run", *words, *CONNECT, program, "-c", "--", "--strict"]
-    done = said([*command, "a.c"])
+    done = printed([*command, "a.c"])
     refused = option.name == "strict"
     assert done.returncode == (1 if refused else 4), done.stderr
 
@@ -158,7 +154,7 @@ def compile_with_python(compiler, tmp_path):
     def go(*options, **variables):
         words = [SHMBRIDGE, "run", "--llvm", "inline", "--host", "policy:advise", *options, "--"]
         environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)} | variables
-        return said([*words, program], cwd=tmp_path, env=environment)
+        return printed([*words, program], cwd=tmp_path, env=environment)
 
     return go
 
@@ -213,7 +209,7 @@ def test_command_without_python_compiles_plainly_where_it_needs_python(
         "$SHMBRIDGE_LLVM_REPORT"
     )
     words = [without_python, "run", "--llvm", "inline", *options, *strict, "--"]
-    done = said([*words, compiler(script)])
+    done = printed([*words, compiler(script)])
     assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
 
 
@@ -226,7 +222,7 @@ def test_command_without_python_reports_why_there_was_no_advice_and_strict_leave
         '"$SHMBRIDGE_LLVM_REPORT"; echo "evict 1 1 9 it hangs" >> "$SHMBRIDGE_LLVM_REPORT"'
     )
     words = [without_python, "run", "--llvm", "inline,evict", *CONNECT, *strict, "--", program]
-    done = said([*words, "-o", "made"], cwd=tmp_path)
+    done = printed([*words, "-o", "made"], cwd=tmp_path)
     why = "the policy made 0 of 1 decisions (evict 0 of 1: it hangs)"
     again = f"shmbridge: compiling without the policy (reported once per build): {why}\n"
     expected = (1, f"shmbridge: {why}\n", False) if strict else (4, again, True)

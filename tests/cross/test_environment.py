@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import printed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BEST = [0, 2.5, 7, 9.5, 7.5, 10, 14.5, 17]  # of each program, by hand
@@ -32,9 +33,7 @@ def environment(c_program):
 
 def run(command, *args):
     """What it prints: (passes, reward) of each program; and its warnings."""
-    done = subprocess.run(
-        [*command, *map(str, args)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = printed([*command, *map(str, args)])
     assert done.returncode == 0, done.stderr
     lines = [
         line.partition(": ")[2].removesuffix(")").partition(" (")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.processes import printed
 from support.run import SHMBRIDGE
 
 MODULE = Path(__file__).parents[1] / "c" / "module_faults.c"
@@ -139,9 +140,7 @@ def test_a_build_goes_on(
             variables |= {"SHMBRIDGE_FAULT_LOG": str(failed), "LD_PRELOAD": str(faults)}
             variables |= {"XDG_RUNTIME_DIR": str(tmp_path / f"{n}")}  # each is a build
             failed.write_text("")
-            done = subprocess.run(
-                words, env=os.environ | variables, capture_output=True, text=True, timeout=60
-            )
+            done = printed(words, env=os.environ | variables)
             assert done.returncode == 0, (n, failed.read_text(), done)
             if failed.read_text() == "pipe2":
                 assert "Too many open files" in done.stderr

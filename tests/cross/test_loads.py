@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.processes import printed
 
 ROOT = Path(__file__).parents[2]
 SEMAPHORE = range(128, 132)  # the host's, which is a hint and no message
@@ -21,9 +22,7 @@ def test_each_byte_of_a_message_is_read_once(tmp_path):
     sources = [ROOT / "tests/cross/loads.c", *ROOT.glob("cdef/src/**/*.c")]
     subprocess.run(["cc", *flags, *folders, *sources, "-o", tmp_path / "loads"], check=True)
     trace = ["--tool=lackey", "--trace-mem=yes", f"--log-file={tmp_path / 'trace'}"]
-    said = subprocess.run(
-        ["valgrind", *trace, tmp_path / "loads"], check=True, capture_output=True, text=True
-    ).stdout
+    said = printed(["valgrind", *trace, tmp_path / "loads"], timeout=None, check=True).stdout
     maps = [[int(n, 16) for n in found] for found in re.findall(r"^map (\w+)-(\w+)", said, re.M)]
     mark = int(re.search(r"^mark (\w+)", said, re.M)[1], 16)
     assert len(maps) == 2  # the host's and the runner's

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.processes import ScriptedRunner
+from support.processes import ScriptedRunner, printed
 
 from shmbridge import UnsupportedError, __version__, _config
 from shmbridge._embedding import write
@@ -96,14 +96,7 @@ def run(request, programs, embedding):
 
     def run(*words, status=0, **environment):
         environment = {"SHMBRIDGE_PYTHON": str(embedding), **environment}
-        done = subprocess.run(
-            [programs[request.param], *words],
-            env=environment,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = printed([programs[request.param], *words], env=environment, cwd="/")
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         return done
 
@@ -313,7 +306,7 @@ def test_ctrl_c_is_the_programs(programs, embedding, url):
 
 def embed(*words):
     command = [sys.executable, "-m", "shmbridge.cli", "embed", *words]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=100)
+    return printed(command, cwd="/", timeout=100)
 
 
 def test_the_command_says_where_it_is(tmp_path):

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.processes import printed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -27,12 +27,10 @@ def run_example(examples, build_environment, tmp_path, request):
 
     def run(name, script="run.py", seconds=3600 if long else 280):
         command = [sys.executable, script, *["--quick"] * (not long)]
-        done = subprocess.run(
+        done = printed(
             command,
             cwd=examples / name,
             env={**os.environ, **build_environment, "TMPDIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
             timeout=seconds,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

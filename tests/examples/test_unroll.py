@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.processes import printed
 
 from shmbridge import Host
 
@@ -38,13 +39,11 @@ def plugin(tmp_path_factory, build_environment):
 def compiled(plugin, folder, url):
     (folder / "file.c").write_text(SOURCE)
     command = ["clang-22", "-O2", "-fno-vectorize", f"-fpass-plugin={plugin}", "-c", "file.c"]
-    done = subprocess.run(
+    done = printed(
         [*command, "-Rpass=loop-unroll"],
         cwd=folder,
         env={**os.environ, "SHMBRIDGE_URL": url},
         check=True,
-        capture_output=True,
-        text=True,
     )
     return done.stderr
 

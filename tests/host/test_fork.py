@@ -4,13 +4,12 @@ import atexit
 import faulthandler
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
-from support.processes import until
+from support.processes import printed, until
 from support.requests import attached
 
 from shmbridge import ForkedError, Host, connect
@@ -175,9 +174,7 @@ def test_a_childs_whole_interpreter_ends_and_nothing_is_removed(
     """And the parent, which never closes its host, leaves nothing when it ends."""
     script = tmp_path / "ends.py"
     script.write_text(textwrap.dedent(ENDS))
-    done = subprocess.run(
-        [sys.executable, script, name, how], capture_output=True, text=True, timeout=60
-    )
+    done = printed([sys.executable, script, name, how])
     assert (done.returncode, done.stdout) == (0, "True\ndone\n"), done.stderr
     assert not shm_files()
 

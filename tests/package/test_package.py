@@ -2,12 +2,12 @@
 
 import inspect
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from support.processes import printed
 
 import shmbridge
 
@@ -150,11 +150,9 @@ def test_the_types_are_right_for_users(tmp_path):
     bad = tmp_path / "bad.py"
     bad.write_text("import shmbridge\n\n" + "\n".join(WRONG) + "\n")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    done = subprocess.run(
-        [*mypy, good, documented], capture_output=True, text=True, cwd=tmp_path, env=environment
-    )
+    done = printed([*mypy, good, documented], cwd=tmp_path, env=environment, timeout=None)
     assert done.returncode == 0, done.stdout
-    done = subprocess.run([*mypy, bad], capture_output=True, text=True, cwd=tmp_path)
+    done = printed([*mypy, bad], cwd=tmp_path, timeout=None)
     assert done.stdout.count(" error: ") == len(WRONG), done.stdout
 
 
@@ -173,8 +171,6 @@ def test_in_the_clone_the_import_says_what_to_do(tmp_path):
     (tmp_path / "shmbridge").mkdir()
     for file in source.glob("*.py"):
         (tmp_path / "shmbridge" / file.name).write_text(file.read_text())
-    done = subprocess.run(
-        [sys.executable, "-c", "import shmbridge"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = printed([sys.executable, "-c", "import shmbridge"], cwd=tmp_path)
     said = done.stderr.splitlines()[-1]
     assert said.startswith("ImportError: ") and "another folder" in said and "pip install ." in said

@@ -2,13 +2,13 @@
 and either width for our runners."""
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.processes import printed
 
 import shmbridge
 from shmbridge import TensorSpec, connect
@@ -126,9 +126,7 @@ def replying(tmp_path, in_thread):
 @pytest.mark.parametrize("retries", ["", "&retries=1"])
 def test_c_reads_one_number_of_either_width(replying, c_program, value, letter, expected, retries):
     program = c_program(PEERS / "scalar_runner.c")
-    out = subprocess.run(
-        [program, replying(value) + retries, letter], capture_output=True, text=True, timeout=60
-    )
+    out = printed([program, replying(value) + retries, letter])
     assert (out.stdout, out.stderr.count("\n")) == (expected, int("not exactly" in expected))
 
 

@@ -3,12 +3,12 @@ nothing hangs, and an error names the call."""
 
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.cli import SHMBRIDGE
+from support.processes import printed
 from support.stock import clang, environment, run_words
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.slow]
@@ -86,9 +86,7 @@ def without(tmp_path):
         numbers = ",".join(str(NUMBERS[call][platform.machine() != "x86_64"]) for call in calls)
         if calls:
             words = [sys.executable, "-c", REFUSE, numbers, str(error), *words]
-        return subprocess.run(
-            words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        return printed(words, env=env, cwd=tmp_path)
 
     run.stock = place
     return run

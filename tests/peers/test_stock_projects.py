@@ -6,7 +6,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from support.processes import alive, stat_of, until, words_of
+from support.processes import alive, printed, stat_of, until, words_of
 from support.stock import ADVICE, ALL, SHMBRIDGE, SOURCES, environment, needs, run_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_left")]
@@ -46,9 +46,7 @@ def test_make_with_several_jobs_makes_a_program_that_works(transport, tmp_path):
     (tmp_path / "Makefile").write_text(MAKEFILE.format(sources=SOURCES))
     launcher = " ".join([*run_words(ALL, "advise", *transport), "clang-22"])
     make = ["make", "-j4", f"CC={launcher}"]
-    done = subprocess.run(
-        make, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True
-    )
+    done = printed(make, timeout=None, cwd=tmp_path, env=environment(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     subprocess.run([tmp_path / "program"], check=True)
     asked = Counter(
@@ -80,7 +78,7 @@ def test_cmake_takes_the_run_as_a_launcher(transport, tmp_path):
         ["-S", tmp_path, "-B", tmp_path / "b", "-G", "Unix Makefiles", *options],
         ["--build", tmp_path / "b"],
     ):
-        done = subprocess.run(["cmake", *words], cwd="/", env=env, capture_output=True, text=True)
+        done = printed(["cmake", *words], timeout=None, cwd="/", env=env)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
     subprocess.run([tmp_path / "b" / "program"], check=True, stdout=subprocess.DEVNULL)
     asked = Counter(

@@ -3,12 +3,12 @@ computes, and says what it expects."""
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import printed
 
 pytest.importorskip("onnx", reason="the models are made with it")
 onnxruntime = pytest.importorskip("onnxruntime", reason="it is what runs them")
@@ -285,15 +285,7 @@ def answers(program, url, **environment):
     """What scripted_runner.c answers to an open of the url and a question, with that environment
     alone."""
     lines = f"open {url}\nfeature x 11 1 8 {X.tobytes().hex()}\ni64\n"
-    ended = subprocess.run(
-        [program],
-        input=lines,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = printed([program], input=lines, env=environment, check=True)
     return ended.stdout.splitlines()
 
 
@@ -340,9 +332,7 @@ def test_c_finds_the_library_by_environment_or_url_and_else_says_where_it_looked
 def test_in_python_the_environment_goes_before_the_package(path):
     code = f"import shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}')"
     environment = os.environ | {"SHMBRIDGE_ONNXRUNTIME": "/nowhere.so"}
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment
-    )
+    ended = printed([sys.executable, "-P", "-c", code], env=environment)
     assert "looked at /nowhere.so" in ended.stderr
 
 
@@ -351,9 +341,4 @@ def test_python_does_not_import_onnxruntime(path):
         f"import sys, shmbridge; shmbridge.connect('onnx://{models.two_minus(path)}'); "
         "print('onnxruntime' in sys.modules)"
     )
-    assert (
-        subprocess.run(
-            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
-        ).stdout
-        == "False\n"
-    )
+    assert printed([sys.executable, "-P", "-c", code], check=True).stdout == "False\n"

@@ -1,7 +1,6 @@
 """onnx:// in many threads, in forked children, and stopped in the middle."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ pytest.importorskip("onnx", reason="the models are made with it")
 pytest.importorskip("onnxruntime", reason="it is what runs them")
 
 from support import onnx_models as models  # noqa: E402
-from support.processes import ticks_of, until  # noqa: E402
+from support.processes import printed, ticks_of, until  # noqa: E402
 
 from shmbridge import DeadlineError, connect  # noqa: E402
 
@@ -36,9 +35,7 @@ def test_a_file_that_was_replaced_is_another_model(tmp_path):
 def test_eight_compiler_threads_ask_models_of_one_file(tmp_path, c_program):
     program = c_program(CROSS / "onnx_threads.c")
     file = models.two_minus(tmp_path / "model.onnx")
-    ended = subprocess.run(
-        [program, f"onnx://{file}", "8", "2000"], capture_output=True, text=True, timeout=120
-    )
+    ended = printed([program, f"onnx://{file}", "8", "2000"], timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "ok\n"), ended.stderr
 
 

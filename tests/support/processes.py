@@ -21,6 +21,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def printed(words, timeout=60, **more):
+    """Runs a command. timeout: in seconds; None: no limit. Returns its CompletedProcess."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **more)
+
+
 def until(condition, seconds=30):
     """Waits for it."""
     end = time.monotonic() + seconds

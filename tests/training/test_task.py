@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.processes import printed
 
 from shmbridge import Host
 from shmbridge.errors import InvalidError, NoHostError, ShmbridgeError
@@ -311,11 +312,8 @@ def test_a_stock_clang_asks_and_what_it_makes_is_scored(source, serve, name):
             assert (outcome.kind, outcome.defaulted) == ("ok", 0)
             found[advice] = outcome.scores["text"]
             again = outcome.command
-            done = subprocess.run(
-                ["bash", "-c", again.replace("mktemp -d", "echo .")],
-                cwd=source.path.parent,
-                capture_output=True,
-                text=True,
+            done = printed(
+                ["bash", "-c", again.replace("mktemp -d", "echo .")], cwd=source.path.parent
             )
             assert done.returncode == 0, done.stderr
             assert text_size(source.path.parent / "output") == found[advice]
