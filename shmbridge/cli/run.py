@@ -24,6 +24,12 @@ from shmbridge.cli._text import one_line
 from shmbridge.errors import InvalidError, ShmbridgeError
 
 
+def tell(text: str) -> None:
+    """One line for the user, without which a build goes on."""
+    with suppress(OSError):
+        os.write(2, f"shmbridge: {text}\n".encode(errors="replace"))
+
+
 def beware_of_cache(words: list[str]) -> None:
     """A cache before this command would return its object for another policy, too. ccache compiles
     without its cache if its preprocessing fails, which it runs first; users of other caches are
@@ -32,11 +38,7 @@ def beware_of_cache(words: list[str]) -> None:
     advice = "put it after shmbridge run, which bypasses it, or remove it"
     if cache:
         name = ffi.string(cache).decode()
-        click.echo(
-            f"shmbridge: {name} before shmbridge run also reuses objects after the policy changes: "
-            f"{advice}",
-            err=True,
-        )
+        tell(f"{name} before shmbridge run also reuses objects after the policy changes: {advice}")
         if name == "ccache" and "-E" in words:
             raise SystemExit(1)
 
@@ -233,7 +235,7 @@ class Compilation:
             why = why or compilers.unasked_at_link(options.like, options.words)
         known = self._policy_name.encode(), lib.SHMB_BUILD_OTHER
         if why and (lib.shmb_build_failed(*known) or options.verbose):
-            click.echo(f"shmbridge: {why}", err=True)
+            tell(why)
 
     def _prepare(self, stack: ExitStack) -> Callable[[str], str]:
         """Starts what the compiler asks, which is on the stack; what explains a line of its
@@ -330,7 +332,7 @@ def run(options: Options) -> None:
         refuse(options, why, int(began))
     options.check()
     if shutil.which(options.words[0]) is None:
-        click.echo(f"shmbridge: {options.words[0]}: no such compiler", err=True)
+        tell(f"{options.words[0]}: no such compiler")
         raise SystemExit(127)
     beware_of_cache(options.words)
     for number in ENDING:  # until there is a compiler, they end this process at once

@@ -257,6 +257,13 @@ def test_compiler_that_cannot_be_answered_is_ended_and_runs_without_the_policy(s
     assert "header names no advice" in err and err.count("\n") == 1
 
 
+@preload
+def test_warning_that_cannot_be_printed_fails_no_build(start, compiler):
+    with open("/dev/full", "w") as full:
+        flags = ["-mllvm", "-enable-ml-inliner=default"]  # with which nothing is asked
+        assert start(compiler(""), *flags, stderr=full).wait(60) == 0
+
+
 @everywhere
 def test_missing_compiler_is_what_a_shell_says_it_is(start):
     status, _, err = ended(start("/no/such/clang"))
