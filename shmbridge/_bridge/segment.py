@@ -39,22 +39,17 @@ def _create(path: Path) -> int:
     return int(file.fd)
 
 
-def _is_file(path: Path, inode: int) -> bool:
+def is_file(path: Path, inode: int) -> bool:
     try:
         return path.lstat().st_ino == inode
     except OSError:  # perhaps of its directory
         return False
 
 
-def has_name(name: str, inode: int, worker: int = 0) -> bool:
-    """Has the caller's own segment still the name of its bridge?"""
-    return _is_file(names.segment_path(name, worker=worker), inode)
-
-
 def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
     """Removes the caller's own bridge."""
     path = names.segment_path(name, worker=worker)
-    if _is_file(path, inode):  # a name may be anyone's by now
+    if is_file(path, inode):  # a name may be anyone's by now
         _unlink(path)
 
 
@@ -67,7 +62,7 @@ def _remove_if_dead(path: Path) -> list[str]:
         # host from being made of it.
         if not (lib.shmb_peer_take(fd, lib.SWEEPER_BYTE) and lib.shmb_peer_take(fd, lib.HOST_BYTE)):
             return []
-        return [str(path)] if _is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
+        return [str(path)] if is_file(path, os.fstat(fd).st_ino) and _unlink(path) else []
 
 
 def remove_dead(name: str) -> None:

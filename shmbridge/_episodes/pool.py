@@ -141,13 +141,6 @@ class Channels:
             lay_down(request)
             self.hold(key)
 
-    def come_again(self, begin_with: Callable[[int], bool]) -> None:
-        """The requests that no episode has had: theirs may have begun since."""
-        for key in list(self.held):
-            if key in self.held:  # no other of its channel has begun one
-                del self.held[key]
-                self.came(key, begin_with)
-
     def let_go(self, channel: int) -> None:
         """Its episode is over. What it goes on asking in that episode is refused."""
         self._owners.pop(channel, None)

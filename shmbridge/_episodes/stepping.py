@@ -146,7 +146,7 @@ class Stepping(Rows):
             ClosedError: The host is closed.
         """
         if self.core.begins:
-            self.channels.come_again(self.begin_with)
+            self._seat()
         came = self.core.wait(int(self.slice), self.channels.keys.receive)
         if came is None:
             return
@@ -162,13 +162,20 @@ class Stepping(Rows):
                 nobody = not self.channels.host.runners  # a pipe's channel outlives its compiler
                 for each in self.episodes:
                     each.look_for_the_dead(nobody)
-                if self.core.begins:  # such as another compilation, as one has asked nothing
-                    self.channels.come_again(self.begin_with)
+                self._seat()
                 alone = alone if nobody else now + NOBODY
                 if now >= until or (until == math.inf and self.core.begins and now > alone):
                     self._time_out()
             left = int(max(0, min(self.slice, (until - now) * 1e9)))
             came = self.core.wait(left, self.channels.keys.receive)
+
+    def _seat(self) -> None:
+        """Gives rows that wait for it what came before they did."""
+        held = self.channels.held
+        for key in list(held):
+            if self.core.begins and key in held:  # no other of its channel has begun an episode
+                del held[key]
+                self.channels.came(key, self.begin_with)
 
     def _time_out(self) -> None:
         for each in self.episodes:

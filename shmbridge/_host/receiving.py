@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from shmbridge import _fastpath
-from shmbridge._bridge import segment
+from shmbridge._bridge import names, segment
 from shmbridge._host.batch import Batch
 from shmbridge._host.layout import Layout
 from shmbridge._host.request import Request, pass_on
@@ -226,7 +226,8 @@ class Receiving:
     def _was_removed(self) -> bool:
         """Did somebody remove the segment's name, by which new runners find this host? It is told
         once."""
-        removed = not segment.has_name(self.name, self._inode, self._worker)
+        path = names.segment_path(self.name, worker=self._worker)
+        removed = not segment.is_file(path, self._inode)
         if removed and not self._removal_told:
             self._removal_told = True
             logger.error(
