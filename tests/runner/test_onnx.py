@@ -145,6 +145,7 @@ def test_features_that_do_not_fit_are_told_what_the_model_expects(path):
     with connect(f"onnx://{file}") as runner:
         for features, expected, found in (
             ({}, r'"x", float32\[\?,30\]', "no features"),
+            ({f"feature_{i}": X for i in range(38)}, '"x"', "feature_37"),
             ({"y": X}, r'"x", float32\[\?,30\]', "found y"),
             ({"x": np.zeros((1, 30))}, r"float32\[\?,30\]", r"float64\[1,30\]"),
             ({"x": np.zeros((2, 31), np.float32)}, r"float32\[\?,30\]", r"float32\[2,31\]"),

@@ -209,14 +209,16 @@ static shmb_status find_inputs(struct model *m, const shmb_tensor *features, uin
                                struct error *e) {
     for (uint32_t i = 0; i < m->input_count; i++) {
         const struct port *p = &m->inputs[i];
-        char expected[SHAPE_TEXT], names[200] = "";
+        char expected[SHAPE_TEXT], names[1200] = "";
         uint32_t at = m->feature_of[i] = find_feature(p, features, count);
         if (at == ZERO) continue;
         if (at == count) {
             for (uint32_t k = 0; k < count; k++)
                 shmb_list_name(names, sizeof names, features[k].name);
-            return shmb_fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s; found %s",
+            bool own = strcmp(p->name, "inlining_default") == 0; /* LLVM's, sent if asked to */
+            return shmb_fail(e, SHMB_MISMATCH, "the model %.100s expects \"%.60s\", %s%s; found %s",
                              m->file, p->name, shape_text(p->dtype, p->rank, p->dims, expected),
+                             own ? " (shmbridge run --include-default)" : "",
                              count ? names : "no features");
         }
         const shmb_tensor *f = &features[at];
@@ -267,13 +269,14 @@ static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     }
     if (!s->converted) return shmb_fail(&r->error, SHMB_NO_MEMORY, "no memory for the advice");
     int64_t wrong = shmb_convert_tensor(t, r->want, s->converted);
-    if (wrong >= 0)
-        return shmb_fail(
-            &r->error, SHMB_INEXACT,
-            "\"%.60s\": element %lld of the model's %s is not exactly representable as %s: "
-            "ask for %s",
-            t->name, (long long)wrong, shmb_dtype_name(t->dtype), shmb_dtype_name(r->want),
-            shmb_dtype_name(t->dtype));
+    if (wrong >= 0) {
+        const uint8_t *at = (const uint8_t *)t->data + (size_t)wrong * shmb_dtype_size(t->dtype);
+        return shmb_fail(&r->error, SHMB_INEXACT,
+                         "the advice \"%.60s\" %g of dtype %s is not exactly representable as %s: "
+                         "let the model return a decision, such as x > 0, or ask for %s",
+                         t->name, shmb_number_at(at, t->dtype).f, shmb_dtype_name(t->dtype),
+                         shmb_dtype_name(r->want), shmb_dtype_name(t->dtype));
+    }
     t->data = s->converted;
     t->dtype = r->want;
     return SHMB_OK;
