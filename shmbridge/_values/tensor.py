@@ -255,9 +255,11 @@ def as_asked(field: Field, want: int, who: str) -> Field:
             f"{dtype_name(want)}: ask without a dtype, or "
             "advise a number"
         )
+    some = f" {field.values.item()}" if field.values.size == 1 else ""
     raise InexactError(
-        f'the advice "{field.name}" of dtype {field.values.dtype} is not exactly representable as '
-        f"{dtype_name(want)}, which {who} asked for"
+        f'the advice "{field.name}"{some} of dtype {field.values.dtype} is not exactly '
+        f"representable as {dtype_name(want)}, which {who} asked for: return a decision, such as "
+        "x > 0, or its exact value"
     )
 
 

@@ -127,7 +127,7 @@ static char *text_of(int file) {
 struct tally {
     unsigned long long asked, defaulted;
     bool late;
-    char why[512]; /* the first default's */
+    char why[sizeof((struct error *)0)->message]; /* the first default's */
 };
 
 static void tally(const char *report, const char *decision, size_t size, struct tally *t) {

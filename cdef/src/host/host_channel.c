@@ -262,9 +262,11 @@ static shmb_status refuse_inexact(struct channel *c, int64_t key, bool keep, con
                  shmb_dtype_name(t->dtype));
     else if (n.form == SHMB_WHOLE) snprintf(what, sizeof what, "%lld", (long long)n.i);
     else snprintf(what, sizeof what, "%.17g", n.f);
-    shmb_fail(&c->error, SHMB_INEXACT,
-              "the advice %s is not exactly representable as %s, which the runner asked for", what,
-              shmb_dtype_name(want));
+    shmb_fail(
+        &c->error, SHMB_INEXACT,
+        "the advice %s is not exactly representable as %s, which the runner asked for: return "
+        "a decision, such as x > 0, or its exact value",
+        what, shmb_dtype_name(want));
     shmb_status status = shmb_channel_reply_error(c, key, keep, SHMB_INEXACT, c->error.message,
                                                   strlen(c->error.message));
     return status ? status : SHMB_INEXACT;

@@ -91,9 +91,9 @@ static shmb_status find(shmb_runner *r, const char *name, shmb_tensor *out) {
         }
         shmb_list_name(names, sizeof names, t.name);
     }
-    if (!name) name = "(the only one)";
-    return shmb_fail(&r->error, SHMB_MISMATCH, "expected advice named \"%.100s\", found %lld: %s",
-                     name, (long long)count, count ? names : "none");
+    const char *one = name ? "named \"" : "of one field", *end = name ? "\"" : "";
+    return shmb_fail(&r->error, SHMB_MISMATCH, "expected advice %s%.100s%s, found %lld: %s", one,
+                     name ? name : "", end, (long long)count, count ? names : "none");
 }
 
 /* A failure to read is one of asking: a build is not to go on unseen without its model. */

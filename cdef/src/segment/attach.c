@@ -143,6 +143,11 @@ static shmb_status attach(const char *name, uint32_t worker, struct segment *out
     snprintf(number, sizeof number, "%u", worker);
     shmb_segment_path(name, worker ? number : NULL, path);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT && strchr(name, '.') && access(name, R_OK) == 0)
+        return shmb_fail(e, SHMB_NO_HOST,
+                         "there is no host named \"%s\": for the file, write its scheme, e.g. "
+                         "onnx://%s",
+                         name, name);
     if (fd < 0 && errno == ENOENT)
         return shmb_fail(e, SHMB_NO_HOST,
                          "there is no host named \"%s\": start one first, e.g. shmbridge serve %s "
