@@ -189,5 +189,6 @@ class Stepping(Rows):
                 f"no compiler has been connected to {url} for {NOBODY:.0f} s: "
                 "start one, or pass timeout="
                 if self.timeout is None
-                else f"no compiler began an episode at {url} within {self.timeout} s"
+                else f"no compiler began an episode at {url} within {self.timeout} s for "
+                f"{len(waiting)} of {len(self.episodes)}: start another, or pass timeout="
             )

@@ -45,7 +45,7 @@ class Receiving:
     _request_type: type[Request] = Request
     _looped = False
     _interruptible = False  # a loop of the main thread, where Ctrl-C comes, has begun
-    _refused_told = _forgotten_told = _removal_told = False
+    _forgotten_told = _removal_told = False
     _may_spare = False  # a runner may be attached that no compiler uses
     _h: Any  # shmb_host *
     _address: int  # the same, for _fastpath
@@ -90,9 +90,9 @@ class Receiving:
             lib.shmb_host_rest(self._h)
 
     def _tell_refused(self, error: ShmbridgeError) -> None:
-        """Reports once that advice did not have the wanted dtype."""
-        if not self._refused_told:
-            self._refused_told = True
+        """Counts what did not have the wanted dtype, and reports the first."""
+        self._rest.refused += 1
+        if self._rest.refused == 1:
             logger.error("error, sent to the runner: %s", error)
 
     def _tell_forgotten(self, now: float) -> None:

@@ -115,6 +115,8 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             help_ = (
                 f"did you mean {near[0]!r}?" if near else f"there are: {self.signature or 'none'}"
             )
+            if name == "inlining_default":
+                help_ = "run with --include-default (LLVM 22)"
             raise KeyError(f"no feature {name!r}; {help_}") from None
 
     def _make(self, name: str) -> Any:

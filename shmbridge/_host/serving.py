@@ -16,6 +16,7 @@ JOIN = 0.9  # seconds that stop() waits for a model that computes
 
 class Rest:
     serving: Serving | None = None  # while it runs
+    refused = 0  # replies that did not have the wanted dtype
     asked = False  # the loop is to end, and the host to stay open
 
 
@@ -50,7 +51,7 @@ class Serving:
     @property
     def errors(self) -> int:
         """How many requests were answered with an error."""
-        return self._service.errors
+        return self._service.errors + self._rest.refused
 
     @property
     def alive(self) -> bool:

@@ -202,4 +202,5 @@ def serve(options: Options, background: bool, **room: Any) -> None:
             _answer(options, host, service)
         host.close()
         who = f"worker {worker.number}: " if worker else ""
-        out.print(f"{who}{service.requests} requests, {service.errors} errors")
+        errors = service.errors + host._rest.refused
+        out.print(f"{who}{service.requests} requests, {errors} errors")

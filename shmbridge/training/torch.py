@@ -78,7 +78,12 @@ def export_onnx(
     one = _OneQuestion(model, list(arrays))
     with tempfile.TemporaryDirectory(prefix="shmbridge-export-") as folder, evaluating(model):
         with torch.no_grad():
-            one(*tensors)  # names the advice
+            try:
+                one(*tensors)  # names the advice
+            except Exception as error:
+                found = ", ".join(f"{name}: {[1, *a.shape]}" for name, a in arrays.items())
+                error.add_note(f"The model got {found}. An example is one question, without rows.")
+                raise
         file = Path(folder) / "model.onnx"
         names = {"input_names": one.names, "output_names": one.advice}
         with warnings.catch_warnings(), _quietly():

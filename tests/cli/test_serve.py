@@ -18,9 +18,11 @@ from shmbridge._bridge import overview
 def test_serve_answers_with_a_python_function_and_says_where(serve, name):
     serving = serve(name, "--python", "models:total")
     assert evaluate(name, x=X) == 6.0
+    with shmbridge.connect(name) as runner, pytest.raises(shmbridge.InexactError, match="6 is"):
+        runner.evaluate({"x": X}, dtype="bool")
     said = serving.end()
     assert f"shm://{name}" in said and "shmb_open" in said and "SHMBRIDGE_URL" in said
-    assert "1 requests, 0 errors" in said
+    assert "2 requests, 1 errors" in said
 
 
 @pytest.mark.parametrize(

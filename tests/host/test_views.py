@@ -175,6 +175,8 @@ def test_a_request_is_a_mapping(lane):
         request["y"]
     with pytest.raises(KeyError, match=r"no feature 'xs'; did you mean '[xs]'\?"):
         request["xs"]
+    with pytest.raises(KeyError, match="run with --include-default"):
+        request["inlining_default"]
     request.reply(0)
     call.result()
 

@@ -53,6 +53,12 @@ def ask(url, question):
 QUESTION = {"counts": np.arange(6), "x": np.ones(2, np.float32), "hot": np.array([True])}
 
 
+def test_an_example_with_rows_is_told_the_shapes(tmp_path):
+    with pytest.raises(RuntimeError) as error:
+        export_onnx(Model(), tmp_path / "m.onnx", {**FEATURES, "x": np.zeros((1, 2), np.float32)})
+    assert "x: [1, 1, 2], hot: [1, 1]. An example is one question" in error.value.__notes__[0]
+
+
 def test_a_model_gives_the_same_in_the_compilers_process(tmp_path):
     model, path = Model(), tmp_path / "m.onnx"
     export_onnx(model, path, FEATURES)
