@@ -314,7 +314,7 @@ def start(folder: Path, case: Case, stack: ExitStack) -> list[Way]:
         "grpc_cpp": (remote, [["serve", remote, *model]] * ("grpc" not in case.ways.split())),
         "onnx": (case.url("onnx", ".onnx"), []),
         "aot": (case.url("aot", ".so"), libraries),
-        "python": (f"python://{case.function}", [embed]),
+        "python": (f"python://{case.function}?path={case.place}", [embed]),
     }  # fmt: skip
     for way, serdes in (("pipe", "flatbuffers"), ("pipe_bitstream", "bitstream"), ("pipe_json", "json")):  # fmt: skip
         url = f"{pipe}-{serdes}?serdes={serdes}"
