@@ -191,13 +191,13 @@ def tuned(found: Found) -> list[str]:
 
 def _executed(programs: Found) -> str:
     """What tuning by executed instructions gained, in the median of five runs."""
-    text = ""
+    runs = []
     for name, its in programs.items():
         if found := its.get("run"):
             plain, tuned = (statistics.median(found[which]) for which in ("plain", "tuned"))
-            text += f" Tuned by executed instructions, {name} went from {plain / 1e6:.3f} to"
-            text += f" {tuned / 1e6:.3f} million ({change(tuned / plain - 1)})."
-    return text
+            runs.append(f"{name} went from {plain / 1e6:.3f} to {tuned / 1e6:.3f} million")
+            runs[-1] += f" ({change(tuned / plain - 1)})"
+    return f" Tuned by executed instructions, {', and '.join(runs)}." if runs else ""
 
 
 def learned(found: Found) -> list[str]:
