@@ -12,8 +12,7 @@ from shmbridge._bridge import names, overview
 
 
 @pytest.mark.parametrize(
-    "bad",
-    ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "a\0b"],
+    "bad", ["", "a b", "a/b", ".a", "..", "ä", "a\n", "a~b", "x" * 101, "shm://", "a\0b"]
 )
 def test_a_name_that_is_none_is_an_error(bad):
     with pytest.raises(

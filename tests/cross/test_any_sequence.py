@@ -44,10 +44,7 @@ class EchoHost:
         self.host = Host(name, channels=3, slots=4, request_bytes=1 << 13, advice_bytes=1 << 13)
         self.given_up = 0  # the last serial number
         # Pairs of an array and its copy; requests to be answered too late.
-        self.kept, self.late = (
-            [],
-            [],
-        )
+        self.kept, self.late = [], []
         self.thread = threading.Thread(target=self.loop, daemon=True)
         self.thread.start()
 
@@ -261,8 +258,6 @@ def test_any_sequence_of_operations(name, c_runner, long):
     run_state_machine_as_test(
         machine(name, c_runner),
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=40,
-            suppress_health_check=list(HealthCheck),
+            max_examples=examples, stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -34,9 +34,7 @@ FOUND = ["one_line", "after_one_line", "head_of_two_lines", "last"]
 
 
 @pytest.mark.parametrize(
-    "source",
-    [SOURCE, SOURCE + "\n", SOURCE.rstrip("\n")],
-    ids=["as it is", "empty line", "cut"],
+    "source", [SOURCE, SOURCE + "\n", SOURCE.rstrip("\n")], ids=["as it is", "empty line", "cut"]
 )
 @pytest.mark.parametrize("language", ["c", "cpp", "python"])
 def test_each_language_asks_the_same(

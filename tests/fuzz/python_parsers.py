@@ -84,10 +84,7 @@ PARSERS = {
         lambda _: [serdes.find("protobuf").encode_request(FEATURES, np.dtype("i8"))],
         read_protobuf,
     ),
-    "_grpc/wire.py": (
-        lambda _: [f"{wire.STATUS} 3\n{wire.DEADLINE} 1.5".encode()],
-        read_metadata,
-    ),
+    "_grpc/wire.py": (lambda _: [f"{wire.STATUS} 3\n{wire.DEADLINE} 1.5".encode()], read_metadata),
 }
 
 

@@ -6,14 +6,7 @@ import threading
 import pytest
 from support.requests import attached
 
-from shmbridge import (
-    DeadlineError,
-    Host,
-    InvalidError,
-    NoHostError,
-    UnsupportedError,
-    connect,
-)
+from shmbridge import DeadlineError, Host, InvalidError, NoHostError, UnsupportedError, connect
 from shmbridge._episodes.pool import CompilerPool
 from shmbridge._native import lib
 

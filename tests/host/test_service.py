@@ -50,11 +50,7 @@ def test_a_model_that_raises_is_logged_with_its_traceback_once_for_each_kind(ser
 )
 def test_an_error_shows_the_line_of_the_model(serve, caplog, model, says):
     line = rf'^test_service.py:\d+: {says}.*, in: .*request\["mode"\]'
-    with (
-        serve(model) as host,
-        connect(host.url) as runner,
-        pytest.raises(ModelError, match=line),
-    ):
+    with serve(model) as host, connect(host.url) as runner, pytest.raises(ModelError, match=line):
         runner.evaluate({"mode": 3})
     assert 'request["mode"]' in caplog.records[0].message
 

@@ -50,10 +50,7 @@ def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
         advice.dtype
         for log in (path, path.with_name(f"{path.name}.2"))
         for _, advice in records(log)
-    ] == [
-        np.float32,
-        np.int64,
-    ]
+    ] == [np.float32, np.int64]
 
 
 def test_advice_that_its_runner_got_as_an_error_is_not_recorded(

@@ -9,12 +9,7 @@ import pytest
 from support.grpc import ANY, ask_once
 from support.processes import free_port
 
-from shmbridge import (
-    ForkedError,
-    Host,
-    HostGoneError,
-    connect,
-)
+from shmbridge import ForkedError, Host, HostGoneError, connect
 
 SERVE = """
     import sys

@@ -14,14 +14,7 @@ import pytest
 from support.grpc import ANY, ask_once
 from support.processes import free_port
 
-from shmbridge import (
-    DeadlineError,
-    Host,
-    MismatchError,
-    ModelError,
-    UnsupportedError,
-    connect,
-)
+from shmbridge import DeadlineError, Host, MismatchError, ModelError, UnsupportedError, connect
 
 USER = """
     syntax = "proto3";

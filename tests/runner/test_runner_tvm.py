@@ -78,11 +78,7 @@ def test_what_does_not_open_says_why(model, tmp_path):
 
 
 def test_c_reaches_it_through_the_python_in_its_process(model, installed, c_runner, embedding):
-    environment = {
-        **os.environ,
-        "SHMBRIDGE_PYTHON": str(embedding),
-        "PYTHONPATH": str(installed),
-    }
+    environment = {**os.environ, "SHMBRIDGE_PYTHON": str(embedding), "PYTHONPATH": str(installed)}
     runner = c_runner(f"tvm://{model}", env=environment)
     runner.do("feature", "x", 11, 2, 1, 20, X.tobytes().hex())
     assert runner.do("evaluate", 0).startswith(

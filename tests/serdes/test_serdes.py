@@ -137,10 +137,7 @@ def check_survives(some, data):
 
 
 @many
-@given(
-    st.sampled_from(["bitstream", "json", "flatbuffers", "protobuf"]),
-    st.binary(max_size=200),
-)
+@given(st.sampled_from(["bitstream", "json", "flatbuffers", "protobuf"]), st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_an_error(name, data):
     check_survives(serdes.find(name), data)
 

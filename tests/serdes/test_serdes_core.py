@@ -15,14 +15,7 @@ from support import header
 from support.values import arrays, many, names, texts
 from test_serdes import identical, messages
 
-from shmbridge import (
-    InvalidError,
-    Ragged,
-    ShmbridgeError,
-    StringList,
-    UnsupportedError,
-    serdes,
-)
+from shmbridge import InvalidError, Ragged, ShmbridgeError, StringList, UnsupportedError, serdes
 from shmbridge._values import tensor
 
 js, bits, flat = (serdes.find(name) for name in ("json", "bitstream", "flatbuffers"))

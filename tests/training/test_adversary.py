@@ -12,12 +12,7 @@ from support.compilations import marked
 from support.processes import until, words_of
 
 from shmbridge import Host
-from shmbridge.errors import (
-    ClosedError,
-    ForkedError,
-    InvalidError,
-    ShmbridgeError,
-)
+from shmbridge.errors import ClosedError, ForkedError, InvalidError, ShmbridgeError
 from shmbridge.training import Corpus, Workers
 
 pytest.importorskip("gymnasium")

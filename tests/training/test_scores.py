@@ -110,8 +110,7 @@ def test_section_headers_of_no_bytes_are_an_invalid_error(compiled, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("score", "expected"),
-    [(text_size, "an ELF file, found b'text'"), (ir_instructions, "LLVM IR")],
+    ("score", "expected"), [(text_size, "an ELF file, found b'text'"), (ir_instructions, "LLVM IR")]
 )
 def test_a_file_of_something_else_is_an_error(tmp_path, score, expected):
     path = tmp_path / "x"

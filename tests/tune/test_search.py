@@ -6,15 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmbridge._tune import (
-    ALWAYS,
-    NEVER,
-    Function,
-    Measured,
-    Search,
-    file_text,
-    functions_of,
-)
+from shmbridge._tune import ALWAYS, NEVER, Function, Measured, Search, file_text, functions_of
 
 NAMES = [f"f{i}" for i in range(8)]
 NUMBERS = st.integers(0, 100)
