@@ -10,7 +10,7 @@ from shmbridge.errors import BY_STATUS, RunnerGoneError, ShmbridgeError
 from . import host, runner
 from .arrays import to_field, to_value
 from .errors import Error, Status
-from .segment import up
+from .segment import Closing, up
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def to_fields(values):
     return [to_field(name, value) for name, value in values.items()]
 
 
-class connect:
+class connect(Closing):
     def __init__(self, url, connect_timeout=0.5, deadline=None):
         with raising():
             self.runner = runner.Runner(url, connect_timeout)
@@ -50,12 +50,6 @@ class connect:
 
     def close(self):
         self.runner.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 class Request(dict):

@@ -101,7 +101,7 @@ class Channel:
             self.link = None
 
 
-class Host:
+class Host(s.Closing):
     """A bridge of `channels`. The sizes of a slot are those of requests and of replies."""
 
     def __init__(self, name, channels=1, slots=4, meta=(1024, 1024), body=(4096, 4096)):
@@ -187,9 +187,3 @@ class Host:
             owner.semaphore.post()
             owner.closed = True
         self.segment.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

@@ -13,7 +13,7 @@ NO_LIMIT = 2**64 - 1
 FINAL = Status.CORRUPT, Status.CLOSED, Status.HOST_GONE
 
 
-class Runner:
+class Runner(s.Closing):
     """Sends Fields, and receives those of the reply: `evaluate` is both."""
 
     def __init__(self, name, connect_timeout=10.0):
@@ -164,9 +164,3 @@ class Runner:
         s.unlock(self.segment.file, 1 + self.index)
         self.host_semaphore.post()
         self.segment.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

@@ -31,6 +31,16 @@ def fence():
         pass
 
 
+class Closing:
+    """What a `with` statement closes at its end."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
 class Semaphore:
     """A count in the segment. The kernel adds to it (FUTEX_WAKE_OP), which Python cannot do."""
 
