@@ -121,6 +121,25 @@ static inline int64_t asked(shmb_runner *r, int64_t x) {
     return evaluated(r);
 }
 
+/* Asks with a number: what evaluate returns, or the ticket of the question. */
+static inline shmb_status evaluate_x(shmb_runner *r, int64_t x) {
+    shmb_set_i64(r, "x", x);
+    return shmb_evaluate(r);
+}
+
+static inline shmb_ticket send_x(shmb_runner *r, int64_t x) {
+    shmb_set_i64(r, "x", x);
+    return shmb_send(r, SHMB_INT64);
+}
+
+/* A runner that does not open says why. */
+static inline void open_fails(const char *url, const shmb_options *options, shmb_status expected,
+                              const char *text) {
+    shmb_runner *r;
+    CHECK_FAILS(r, shmb_open(url, options, &r), expected, text);
+    shmb_close(r);
+}
+
 static inline void bridge_unlink(struct bridge *b) {
     char path[NAME_ROOM];
     shmb_segment_path(b->name, NULL, path);
@@ -233,6 +252,12 @@ static inline void *bridge_serve(void *context) {
 
 /* ---- A host in a thread of its own ---- */
 
+static inline pthread_t thread_start(void *(*function)(void *), void *context) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, function, context) == 0);
+    return thread;
+}
+
 struct server {
     struct bridge bridge;
     pthread_t thread;
@@ -276,9 +301,8 @@ static inline void *opening_run(void *context) {
 /* Opens a runner while this thread lets the host accept it. query: "" or what follows '?'. */
 static inline shmb_runner *bridge_connect(struct bridge *b, const char *query) {
     struct opening o = {.status = SHMB_OK};
-    pthread_t thread;
     snprintf(o.url, sizeof o.url, "shm://%s?%s", b->name, query);
-    CHECK(pthread_create(&thread, NULL, opening_run, &o) == 0);
+    pthread_t thread = thread_start(opening_run, &o);
     while (!atomic_load(&o.done)) CHECK(shmb_host_receive(b->host, 1000000) < 0);
     pthread_join(thread, NULL);
     CHECK_STATUS(o.runner, o.status, SHMB_OK);
@@ -289,6 +313,11 @@ static inline shmb_runner *bridge_connect(struct bridge *b, const char *query) {
 static inline int64_t bridge_ask(struct bridge *b, shmb_runner *r, shmb_dtype want) {
     CHECK_STATUS(r, shmb_runner_start(r, want), SHMB_OK);
     return bridge_receive(b);
+}
+
+static inline int64_t bridge_ask_x(struct bridge *b, shmb_runner *r, int64_t x, shmb_dtype want) {
+    shmb_set_i64(r, "x", x);
+    return bridge_ask(b, r, want);
 }
 
 /* What evaluate returns once the host has replied. */
@@ -302,6 +331,12 @@ static inline shmb_status bridge_result(shmb_runner *r) {
 static inline shmb_status bridge_turn(struct bridge *b, shmb_runner *r, shmb_dtype want) {
     bridge_answer(b, bridge_ask(b, r, want));
     return bridge_result(r);
+}
+
+/* Asks with a number, and gets advice. */
+static inline void bridge_asked(struct bridge *b, shmb_runner *r, int64_t x) {
+    shmb_set_i64(r, "x", x);
+    CHECK_STATUS(r, bridge_turn(b, r, SHMB_INT64), SHMB_OK);
 }
 
 /* ---- Interrupts ---- */

@@ -98,11 +98,10 @@ static void *ask_in_thread(void *url) { return asks(url) ? url : NULL; }
 
 /* Answers a runner until that has ended; well: all answers came. */
 static bool answers(const char *url) {
-    pthread_t thread;
     void *well;
     long n = left;
     faults_end();
-    CHECK(pthread_create(&thread, NULL, ask_in_thread, (void *)(uintptr_t)url) == 0);
+    pthread_t thread = thread_start(ask_in_thread, (void *)(uintptr_t)url);
     faults_from(n);
     while (pthread_tryjoin_np(thread, &well)) {
         int64_t key = shmb_host_receive(bridge->host, 1000000);

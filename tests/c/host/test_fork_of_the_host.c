@@ -36,8 +36,7 @@ int main(void) {
     pid_t host = host_process("fork-host", name, serve_with_child);
     shmb_runner *r = runner_open(name);
     process_kill(host);
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE); /* though a child of the host lives */
+    CHECK_STATUS(r, evaluate_x(r, 1), SHMB_HOST_GONE); /* though a child of the host lives */
     shmb_close(r);
     kill(-host, SIGKILL);
     CHECK(bridge_clean(name));
@@ -45,8 +44,7 @@ int main(void) {
     struct bridge b;
     bridge_open(&b, "fork-child", small_plan, SHMB_WAIT_DEFAULT);
     r = bridge_connect(&b, "");
-    shmb_set_i64(r, "x", 7);
-    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    int64_t key = bridge_ask_x(&b, r, 7, SHMB_INT64);
     pid_t pid = fork();
     if (pid == 0) {
         const shmb_message *m = shmb_host_message(b.host, key);

@@ -3,8 +3,7 @@
 #include "bridge.h"
 
 static void *evaluate(void *runner) {
-    shmb_set_i64(runner, "x", 1);
-    CHECK_STATUS(runner, shmb_evaluate(runner), SHMB_CLOSED);
+    CHECK_STATUS(runner, evaluate_x(runner, 1), SHMB_CLOSED);
     return NULL;
 }
 
@@ -13,10 +12,8 @@ int main(void) {
     bridge_open(&b, "closes", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *waiting = bridge_connect(&b, ""), *idle = bridge_connect(&b, "wait=spin"),
                 *answered = bridge_connect(&b, "");
-    shmb_set_i64(answered, "x", 1);
-    bridge_answer(&b, bridge_ask(&b, answered, SHMB_ANY));
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, evaluate, waiting) == 0);
+    bridge_answer(&b, bridge_ask_x(&b, answered, 1, SHMB_ANY));
+    pthread_t thread = thread_start(evaluate, waiting);
     int64_t key = bridge_receive(&b);
     shmb_host_close(b.host);
     char path[NAME_ROOM];
@@ -31,11 +28,9 @@ int main(void) {
     evaluate(idle);
     evaluate(idle); /* for good */
     evaluate(answered);
-    shmb_runner *late;
     char url[100];
     snprintf(url, sizeof url, "shm://%s?connect_timeout=0", b.name);
-    CHECK_STATUS(late, shmb_open(url, NULL, &late), SHMB_NO_HOST);
-    shmb_close(late);
+    open_fails(url, NULL, SHMB_NO_HOST, "");
     shmb_close(waiting);
     bridge_close(&b);
     shmb_close(idle); /* after the host's mapping is gone */

@@ -30,10 +30,7 @@ int main(void) {
     bridge_open(&b, "closes-meanwhile", plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&b, "");
     shmb_ticket ticket = 0;
-    for (int i = 0; i < 3; i++) { /* the third is in a slot without memory */
-        shmb_set_i64(r, "x", i);
-        ticket = shmb_send(r, SHMB_INT64);
-    }
+    for (int i = 0; i < 3; i++) ticket = send_x(r, i); /* the third is in a slot without memory */
     for (int i = 0; i < 2; i++) bridge_answer(&b, bridge_receive(&b));
     armed = true;
     CHECK(shmb_host_receive(b.host, 5000000000) >= 0);

@@ -60,8 +60,7 @@ static void expect_told_of_two(shmb_runner *r) {
     shmb_ticket t[2];
     int64_t keys[2];
     for (int i = 0; i < 2; i++) {
-        shmb_set_i64(r, "x", i);
-        t[i] = shmb_send(r, SHMB_INT64);
+        t[i] = send_x(r, i);
         keys[i] = bridge_receive(&b);
     }
     for (int i = 1; i >= 0; i--) {
@@ -96,8 +95,7 @@ static void expect_a_whole_label(void) {
     uint32_t pid;
     for (int i = 0; i < LABEL_BYTES / 2; i++) strcat(query, "\xc3\xa9");
     shmb_runner *r = bridge_connect(&b, strcat(query, "b"));
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    int64_t key = bridge_ask_x(&b, r, 1, SHMB_ANY);
     CHECK(shmb_host_runner(b.host, key, &number, &pid, told));
     CHECK(strcmp(told, query + strlen(query) - (LABEL_BYTES - 1)) == 0);
     bridge_answer(&b, key);
@@ -107,8 +105,7 @@ static void expect_a_whole_label(void) {
 
 static void expect_silent_once_closed(shmb_runner *r) {
     shmb_delay last = {0};
-    shmb_set_i64(r, "x", 1);
-    bridge_ask(&b, r, SHMB_ANY);
+    bridge_ask_x(&b, r, 1, SHMB_ANY);
     CHECK(shmb_host_delays(b.host, "", &last));
     shmb_host_close(b.host);
     CHECK(!shmb_host_delays(b.host, "", &last));

@@ -8,14 +8,12 @@ int main(void) {
     shmb_runner *r = bridge_connect(&b, "deadline=0.01");
     int64_t late[2];
     for (int i = 0; i < 2; i++) {
-        shmb_set_i64(r, "x", i);
-        late[i] = bridge_ask(&b, r, SHMB_ANY);
+        late[i] = bridge_ask_x(&b, r, i, SHMB_ANY);
         CHECK_STATUS(r, bridge_result(r), SHMB_TIMEOUT);
         shmb_set_deadline(r, i ? 0 : 0.01);
     }
     CHECK(reply_i64(b.host, late[0], false, 1) == SHMB_OK);
-    shmb_set_i64(r, "x", 2);
-    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    int64_t key = bridge_ask_x(&b, r, 2, SHMB_ANY);
     /* its slot stays, so the runner has none */
     CHECK(reply_i64(b.host, key, true, 20) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);

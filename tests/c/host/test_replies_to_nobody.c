@@ -36,22 +36,19 @@ int main(void) {
     bridge_open(&b, "nobody", small_plan, SHMB_WAIT_DEFAULT);
     struct segment raw = bridge_segment(&b);
     shmb_runner *r = bridge_connect(&b, "deadline=5");
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    int64_t key = bridge_ask_x(&b, r, 1, SHMB_INT64);
     bridge_answer(&b, key); /* layout 0 is one int64 */
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     lane = shmb_segment_lane(&raw, key_channel(key), REPLY);
     generation = (uint32_t)(shmb_host_claim(b.host, key_channel(key)));
     position = 1;
     for (int i = 0; i < 2; i++) {
-        shmb_set_i64(r, "x", i);
-        t[i] = shmb_send(r, SHMB_INT64);
+        t[i] = send_x(r, i);
     }
     answer((uint64_t)t[1], 20); /* out of order */
     lie((uint64_t)t[1]);        /* twice: the first counts; it fits the ring until it is taken */
     shmb_set_deadline(r, 0.02);
-    shmb_set_i64(r, "x", 3);
-    shmb_ticket late = shmb_send(r, SHMB_INT64); /* takes both, and finds no slot */
+    shmb_ticket late = send_x(r, 3); /* takes both, and finds no slot */
     shmb_set_deadline(r, 0);
     CHECK_STATUS(r, shmb_receive(r, late), SHMB_TIMEOUT);
     const uint64_t nobody[] = {0,

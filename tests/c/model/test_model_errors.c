@@ -5,8 +5,7 @@
 enum { MOST = sizeof((struct error *)0)->message - 1 };
 
 static void expect_cut(struct bridge *b, shmb_runner *r, const char *text, size_t kept) {
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(b, r, SHMB_ANY);
+    int64_t key = bridge_ask_x(b, r, 1, SHMB_ANY);
     shmb_host_reply_error(b->host, key, false, SHMB_MODEL, text, strlen(text));
     CHECK_STATUS(r, bridge_result(r), SHMB_MODEL);
     const char *found = shmb_error_message(r);
@@ -22,8 +21,7 @@ int main(void) {
     const size_t sizes[] = {0, 1, 31, 32, 33, MOST, MOST + 1, 4096, 4097, 10000};
     for (int round = 0; round < 3; round++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            shmb_set_i64(r, "x", 1);
-            int64_t key = bridge_ask(&b, r, SHMB_ANY);
+            int64_t key = bridge_ask_x(&b, r, 1, SHMB_ANY);
             CHECK(shmb_host_reply_error(b.host, key, false, i % 2 ? SHMB_DROPPED : SHMB_MODEL, text,
                                         sizes[i]) == SHMB_OK);
             /* once only */
@@ -34,8 +32,7 @@ int main(void) {
             if (!sizes[i]) CHECK(strcmp(shmb_error_message(r), shmb_strerror(SHMB_MODEL)) == 0);
             else CHECK(found == (sizes[i] < MOST ? sizes[i] : MOST));
             CHECK(shmb_advice_count(r) == 0);
-            shmb_set_i64(r, "x", 1);
-            CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+            bridge_asked(&b, r, 1);
         }
     for (size_t i = 0; i < sizeof text - 2; i += 2) memcpy(text + i, "é", 2);
     text[sizeof text - 2] = 0;

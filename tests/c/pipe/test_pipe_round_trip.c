@@ -18,8 +18,7 @@ static void *ask_large(void *context) {
 }
 
 static void large(shmb_runner *r) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, ask_large, r) == 0);
+    pthread_t thread = thread_start(ask_large, r);
     static const char bytes[50001];
     int64_t key = compilers_receive(&s, PATIENCE_MS);
     CHECK(reply_bytes(s.bridge.host, key, sizeof bytes, bytes) == SHMB_TOO_LARGE);

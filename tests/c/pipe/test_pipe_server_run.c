@@ -27,7 +27,6 @@ int main(void) {
     char name[64];
     struct pipes p[2];
     shmb_runner *bridge, *r[2];
-    pthread_t thread;
     pid_t host = host_process("server-run", name, serve);
     shmb_pipe_server *server = shmb_pipe_server_new(-1);
     for (int i = 0; i < 2; i++) {
@@ -41,7 +40,7 @@ int main(void) {
     CHECK(shmb_pipe_server_add(server, p[0].path, "morse", "raw", 1, NULL) == SHMB_INVALID);
     CHECK(shmb_pipe_server_add(server, "/tmp/no-such-pipes", "frames", "raw", 1, NULL) ==
           SHMB_SYSTEM);
-    CHECK(pthread_create(&thread, NULL, run, server) == 0);
+    pthread_t thread = thread_start(run, server);
     for (int i = 0; i < 2; i++) r[i] = pipes_connect(&p[i]);
     for (int i = 0; i < 100; i++) ask(r[i % 2], SHMB_OK);
     process_kill(host);

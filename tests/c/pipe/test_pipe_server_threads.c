@@ -43,8 +43,7 @@ static void *close_it(void *server) {
 }
 
 static int64_t receive_until(struct compilers *s, void *(*end)(void *)) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, end, s->server) == 0);
+    pthread_t thread = thread_start(end, s->server);
     int64_t key;
     while ((key = shmb_pipe_server_run(s->server, s->bridge.host, INT64_MAX)) == -SHMB_TIMEOUT)
         continue;

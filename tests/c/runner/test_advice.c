@@ -19,8 +19,7 @@ static void no_result(void) {
     REFUSED(shmb_evaluate_i64(r, NULL));
     CHECK_FAILS(r, shmb_advice_number(r, "advice", SHMB_INT64, &number), SHMB_INVALID,
                 "the last question got no advice");
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 1);
     REFUSED(shmb_advice_at(r, 0, NULL));
     REFUSED(shmb_advice(r, "advice", NULL));
     REFUSED(shmb_advice_number(r, "advice", SHMB_FLOAT32, NULL));
@@ -61,8 +60,7 @@ enum { SEVERAL = sizeof several / sizeof *several };
 
 static void fields(void) {
     shmb_tensor t;
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    int64_t key = bridge_ask_x(&b, r, 1, SHMB_ANY);
     CHECK(shmb_host_reply(b.host, key, false, several, SEVERAL) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     CHECK(shmb_advice_count(r) == SEVERAL);
@@ -114,14 +112,12 @@ static void a_vector_as_wanted(void) {
     shmb_tensor t, expected = several[SEVERAL - 1];
     expected.dtype = SHMB_FLOAT64;
     expected.data = (const double[]){0.25, 0.75};
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_FLOAT64);
+    int64_t key = bridge_ask_x(&b, r, 1, SHMB_FLOAT64);
     CHECK(shmb_host_reply(b.host, key, false, &several[SEVERAL - 1], 1) == SHMB_OK);
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
     CHECK_STATUS(r, shmb_advice(r, "two", &t), SHMB_OK);
     expect_equal(&t, &expected);
-    shmb_set_i64(r, "x", 1);
-    key = bridge_ask(&b, r, SHMB_INT64);
+    key = bridge_ask_x(&b, r, 1, SHMB_INT64);
     CHECK(shmb_host_reply(b.host, key, false, &several[SEVERAL - 1], 1) == SHMB_INEXACT);
     CHECK_FAILS(r, bridge_result(r), SHMB_INEXACT, "the advice \"two\" of dtype float32 is not");
 }
@@ -129,8 +125,7 @@ static void a_vector_as_wanted(void) {
 /* Asks for dtype; the host replies with an integer or (is_float) a double. */
 static void wanted(shmb_dtype want, bool is_float, double value, shmb_status expected) {
     shmb_tensor t;
-    shmb_set_i64(r, "x", 0);
-    int64_t key = bridge_ask(&b, r, want);
+    int64_t key = bridge_ask_x(&b, r, 0, want);
     CHECK(shmb_host_message(b.host, key)->want == want);
     shmb_status replied = is_float ? reply_f64(b.host, key, false, value)
                                    : reply_i64(b.host, key, false, (int64_t)value);

@@ -23,19 +23,15 @@ static void what_is_no_time_is_refused(void) {
     for (int i = 0; i < 8; i++) {
         shmb_options o = {.size = sizeof o};
         *(i % 2 ? &o.connect_timeout : &o.deadline) = bad[i / 2];
-        shmb_runner *r;
-        CHECK_FAILS(r, shmb_open("shm://never", &o, &r), SHMB_INVALID,
-                    i % 2 ? "connect_timeout" : "deadline");
-        shmb_close(r);
+        open_fails("shm://never", &o, SHMB_INVALID, i % 2 ? "connect_timeout" : "deadline");
     }
 }
 
 static void a_host_may_come_later(void) {
     struct server s;
     struct opening o = {.url = ""};
-    pthread_t thread;
     snprintf(o.url, sizeof o.url, "shm://early-%d?connect_timeout=10", (int)getpid());
-    CHECK(pthread_create(&thread, NULL, opening_run, &o) == 0);
+    pthread_t thread = thread_start(opening_run, &o);
     usleep(50000);
     CHECK(!atomic_load(&o.done));
     server_start(&s, "early", SHMB_WAIT_DEFAULT);
@@ -44,9 +40,7 @@ static void a_host_may_come_later(void) {
     CHECK(asked(o.runner, 1) == 2);
     shmb_close(o.runner);
     server_stop(&s);
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open("shm://never?connect_timeout=50ms", NULL, &r), SHMB_NO_HOST);
-    shmb_close(r);
+    open_fails("shm://never?connect_timeout=50ms", NULL, SHMB_NO_HOST, "");
 }
 
 static void *serve_soon(void *server) {
@@ -58,11 +52,10 @@ static void *serve_soon(void *server) {
 /* Such as one that still loads its model, or computes for another runner. */
 static void a_host_that_is_there_may_be_slow_to_accept(const char *query) {
     struct server s;
-    pthread_t thread;
     char url[100];
     bridge_open(&s.bridge, "slow", small_plan, SHMB_WAIT_DEFAULT);
     snprintf(url, sizeof url, "shm://%s%s", s.bridge.name, query);
-    CHECK(pthread_create(&thread, NULL, serve_soon, &s) == 0);
+    pthread_t thread = thread_start(serve_soon, &s);
     shmb_close(runner_open(url));
     pthread_join(thread, NULL);
     server_stop(&s);
@@ -77,9 +70,8 @@ static void *listen_soon(void *pipes) {
 /* Pipes do not tell a host that opens them from one that has died. */
 static void pipes_that_stand_are_waited_for(void) {
     struct pipes p;
-    pthread_t thread;
     pipes_make(&p, "");
-    CHECK(pthread_create(&thread, NULL, listen_soon, &p) == 0);
+    pthread_t thread = thread_start(listen_soon, &p);
     shmb_close(pipes_connect(&p));
     pthread_join(thread, NULL);
     pipes_remove(&p);
@@ -94,17 +86,15 @@ static void *close_soon(void *runner) {
 /* One runner more than there are channels waits a moment; one that leaves makes room. */
 static void a_channel_may_become_free(void) {
     struct server s;
-    pthread_t thread;
-    shmb_runner *r[17];
+    shmb_runner *r[16];
     shmb_plan plan = small_plan;
     shmb_options brief = {.size = sizeof brief, .deadline = 0.1};
     plan.channels = 16;
     bridge_open(&s.bridge, "busy", plan, SHMB_WAIT_DEFAULT);
     server_run(&s);
     for (int i = 0; i < 16; i++) r[i] = runner_open(s.bridge.name);
-    CHECK_FAILS(r[16], shmb_open(s.bridge.name, &brief, &r[16]), SHMB_BUSY, "16 channels");
-    shmb_close(r[16]);
-    CHECK(pthread_create(&thread, NULL, close_soon, r[7]) == 0);
+    open_fails(s.bridge.name, &brief, SHMB_BUSY, "16 channels");
+    pthread_t thread = thread_start(close_soon, r[7]);
     r[7] = runner_open(s.bridge.name);
     pthread_join(thread, NULL);
     for (int i = 0; i < 16; i++) {

@@ -46,8 +46,7 @@ static void asks_no_more_until_the_late_answer_has_come(struct bridge *b) {
         }
         CHECK(shmb_host_receive(b->host, 0) == -SHMB_TIMEOUT);
         bridge_answer(b, key);
-        shmb_set_i64(r, "x", 3);
-        bridge_answer(b, bridge_ask(b, r, SHMB_INT64));
+        bridge_answer(b, bridge_ask_x(b, r, 3, SHMB_INT64));
         shmb_close(r);
     }
 }

@@ -40,8 +40,7 @@ static void texts(void) {
         CHECK(stats(r).defaulted == 0);
         shmb_close(r);
         snprintf(url, sizeof url, "nobody?connect_timeout=0&default_advice=%s", *bad);
-        CHECK_STATUS(r, shmb_open(url, NULL, &r), SHMB_INVALID);
-        shmb_close(r);
+        open_fails(url, NULL, SHMB_INVALID, "");
     }
     for (const char *const *good = TEXTS("0", "-1", "1.5", "1e-3", "-0.0", "9223372036854775807",
                                          "18446744073709551615", "1E+2");
@@ -177,8 +176,7 @@ static void with_a_host(void) {
     int64_t advice = 0;
     bridge_open(&b, "default", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&b, "default_advice=-4");
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 1);
     CHECK(stats(r).defaulted == 0);
     feature_u8(r, "x", 1)[0] = 1; /* the model fails */
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
@@ -186,8 +184,7 @@ static void with_a_host(void) {
     CHECK(stats(r).defaulted == 1 && shmb_advice(r, NULL, &t) == SHMB_OK &&
           *(const int64_t *)t.data == -4);
     CHECK(strstr(hear(), "unknown dtype: continuing with the default advice -4"));
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 1);
     CHECK(shmb_advice(r, NULL, &t) == SHMB_OK && *(const int64_t *)t.data == 2 &&
           stats(r).defaulted == 1);
     shmb_set_deadline(r, 0.01);

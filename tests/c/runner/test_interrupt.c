@@ -11,8 +11,7 @@ static void wait_policy(struct server *s, const char *query) {
     server_run(s);
     for (int i = 0; i < 10; i++) { /* also when the advice is quick */
         shmb_interrupt(r);
-        shmb_set_i64(r, "x", 5);
-        CHECK_STATUS(r, shmb_evaluate(r), SHMB_INTERRUPTED);
+        CHECK_STATUS(r, evaluate_x(r, 5), SHMB_INTERRUPTED);
         CHECK(asked(r, 5) == 6);
     }
     server_halt(s);

@@ -41,10 +41,8 @@ static void of_serdes(const struct pipes *p, size_t frame, const char *text) {
 }
 
 static void of_runner(void) {
-    shmb_runner *r;
-    CHECK_STATUS(r, shmb_open("careless://closed", NULL, &r), SHMB_INVALID);
-    shmb_close(r);
-    r = runner_open("careless://x");
+    open_fails("careless://closed", NULL, SHMB_INVALID, "");
+    shmb_runner *r = runner_open("careless://x");
     CHECK_FAILS(r, shmb_evaluate(r), SHMB_INVALID, "\"careless\" failed without saying why");
     shmb_close(r);
 }

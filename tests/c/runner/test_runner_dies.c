@@ -30,18 +30,15 @@ int main(void) {
         while (shmb_host_attached(b.host)) shmb_host_receive(b.host, 100000000);
         if (key >= 0) CHECK(reply_i64(b.host, key, false, 1) == SHMB_RUNNER_GONE);
         shmb_runner *r = bridge_connect(&b, ""); /* the only channel there is */
-        shmb_set_i64(r, "x", 5);
-        CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+        bridge_asked(&b, r, 5);
         /* and now one that claims before the host has seen that the last is gone */
         if (i < 3) shmb_close(r);
         else {
-            shmb_set_i64(r, "x", 1);
-            key = bridge_ask(&b, r, SHMB_ANY);
+            key = bridge_ask_x(&b, r, 1, SHMB_ANY);
             shmb_close(r);
             r = bridge_connect(&b, "");
             CHECK(reply_i64(b.host, key, false, 99) == SHMB_RUNNER_GONE);
-            shmb_set_i64(r, "x", 7);
-            CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+            bridge_asked(&b, r, 7);
             shmb_close(r);
         }
     }

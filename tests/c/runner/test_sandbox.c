@@ -52,8 +52,7 @@ static void both_sides_in_mid_talk(struct bridge *b) {
     forbid(F_OFD_GETLK);
     for (int i = 0; i < 4; i++) CHECK(shmb_host_receive(b->host, SLICE_NS) == -SHMB_TIMEOUT);
     CHECK(shmb_host_attached(b->host) == 1);
-    shmb_set_i64(r, "x", 1);
-    expect_system(r, shmb_evaluate(r));
+    expect_system(r, evaluate_x(r, 1));
 }
 
 static bool never(void *context) { return (void)context, false; }

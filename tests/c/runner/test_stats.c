@@ -17,16 +17,14 @@ static void with_a_host(void) {
     shmb_runner *r = bridge_connect(&b, "");
     shmb_stats s = stats(r);
     CHECK(s.size == sizeof s && s.questions == 0 && failures(&s) == 0 && s.waited == 0);
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 1);
     feature_u8(r, "x", 1)[0] = 1;
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_MODEL);
     shmb_set_deadline(r, 0.02);
     CHECK_STATUS(r, shmb_evaluate_i64(r, &advice), SHMB_TIMEOUT);
     shmb_set_deadline(r, 0);
     shmb_set_i64(r, "x", 1);
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    CHECK_STATUS(r, evaluate_x(r, 1), SHMB_INVALID);
     s = stats(r);
     CHECK(s.questions == 4 && failures(&s) == 3 && s.failures[SHMB_MODEL] == 1 &&
           s.failures[SHMB_TIMEOUT] == 1 && s.failures[SHMB_INVALID] == 1);
@@ -47,8 +45,7 @@ static void with_retries(void) {
     bridge_open(&b, "retries", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&b, "retries=2&backoff=0.002");
     shmb_host_close(b.host);
-    shmb_set_i64(r, "x", 1);
-    CHECK(shmb_evaluate(r) != SHMB_OK);
+    CHECK(evaluate_x(r, 1) != SHMB_OK);
     shmb_stats s = stats(r);
     CHECK(s.questions == 1 && failures(&s) == 1 && s.retries == 2 && s.waited >= 0.002);
     shmb_close(r);

@@ -30,20 +30,17 @@ static void *ask(void *context) {
 }
 
 static void *ask_once(void *r) {
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    CHECK_STATUS(r, evaluate_x(r, 1), SHMB_OK);
     return NULL;
 }
 
 static void one_runner(void) {
     struct bridge b;
-    pthread_t thread;
     bridge_open(&b, "one-runner", small_plan, SHMB_WAIT_DEFAULT);
     shmb_runner *r = bridge_connect(&b, "");
-    CHECK(pthread_create(&thread, NULL, ask_once, r) == 0);
+    pthread_t thread = thread_start(ask_once, r);
     int64_t key = bridge_receive(&b);
-    shmb_set_i64(r, "x", 2);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_INVALID);
+    CHECK_STATUS(r, evaluate_x(r, 2), SHMB_INVALID);
     bridge_answer(&b, key);
     pthread_join(thread, NULL);
     CHECK_FAILS(r, shmb_evaluate(r), SHMB_INVALID,

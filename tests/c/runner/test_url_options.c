@@ -15,9 +15,7 @@ static void good(const char *url, const char *scheme_expected, const char *where
 }
 
 static void bad(const char *url, const char *message) {
-    shmb_runner *r;
-    CHECK_FAILS(r, shmb_open(url, NULL, &r), SHMB_INVALID, message);
-    shmb_close(r);
+    open_fails(url, NULL, SHMB_INVALID, message);
 }
 
 int main(void) {
@@ -71,14 +69,10 @@ int main(void) {
 
     unsetenv("SHMBRIDGE_URL");
     bad(NULL, "SHMBRIDGE_URL");
-    shmb_runner *r;
     setenv("SHMBRIDGE_URL", "shm://from-the-environment?connect_timeout=0", 1);
-    CHECK_FAILS(r, shmb_open(NULL, NULL, &r), SHMB_NO_HOST, "from-the-environment");
-    shmb_close(r);
+    open_fails(NULL, NULL, SHMB_NO_HOST, "from-the-environment");
     shmb_options o = {.size = 3};
-    CHECK_STATUS(r, shmb_open("x", &o, &r), SHMB_INVALID);
-    shmb_close(r);
+    open_fails("x", &o, SHMB_INVALID, "");
     o = (shmb_options){.size = sizeof o, .wait = (shmb_wait)7};
-    CHECK_STATUS(r, shmb_open("x", &o, &r), SHMB_INVALID);
-    shmb_close(r);
+    open_fails("x", &o, SHMB_INVALID, "");
 }

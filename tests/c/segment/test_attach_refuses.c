@@ -12,11 +12,9 @@ static int make(const void *bytes, size_t size, mode_t mode) {
 }
 
 static void expect(int fd, shmb_status status, const char *message) {
-    shmb_runner *r;
     char url[100];
     snprintf(url, sizeof url, "shm://%s?connect_timeout=0", name);
-    CHECK_FAILS(r, shmb_open(url, NULL, &r), status, message);
-    shmb_close(r);
+    open_fails(url, NULL, status, message);
     close(fd);
     unlink(path);
 }

@@ -26,8 +26,7 @@ static void flood_every(suseconds_t us) {
 static void evaluate_in_a_flood(struct bridge *b, const struct segment *raw, bool interrupts,
                                 shmb_status expected) {
     shmb_runner *r = bridge_connect(b, "wait=spin&deadline=1us");
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_TIMEOUT); /* question 1 */
+    CHECK_STATUS(r, evaluate_x(r, 1), SHMB_TIMEOUT); /* question 1 */
     shmb_set_deadline(r, interrupts ? 0 : 0.05);
     interrupted = interrupts ? r : NULL;
     lane = shmb_segment_lane(raw, 0, REPLY);

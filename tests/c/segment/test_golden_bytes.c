@@ -58,8 +58,7 @@ int main(void) {
     EXPECT(896, READY, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0);
     EXPECT(512 + 592, 1, 0, 0, 0); /* the runner's semaphore: it did not sleep */
 
-    shmb_set_i64(r, "x", 0x0102030405060708);
-    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    int64_t key = bridge_ask_x(&b, r, 0x0102030405060708, SHMB_INT64);
     EXPECT(1152, 1, 0, 0, 0, 0, 0, 0, 0, /* stamp */
            1, 0, 0, 0, 0, 0, 0, 0,       /* sequence */
            1, 0, 0, 0, 0, 0, 0, 0,       /* generation, no slots returned */
@@ -84,8 +83,7 @@ int main(void) {
     /* a new layout's advice lies in the slot */
     EXPECT(4096 + 2 * (512 + 4096) + 64 + 512 + 512, 5, 0, 0, 0, 0, 0, 0, 0);
 
-    shmb_set_i64(r, "x", 7);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 7);
     EXPECT(1152 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0,
            0, 0);
     EXPECT(1152 + 128 + 64, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
@@ -97,8 +95,7 @@ int main(void) {
     CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
     EXPECT(1152 + 24, 1, 0); /* layout */
     EXPECT(1152 + 27, NEW);
-    shmb_set_i64(r, "x", 7);
-    CHECK_STATUS(r, bridge_turn(&b, r, SHMB_INT64), SHMB_OK);
+    bridge_asked(&b, r, 7);
     EXPECT(1152 + 64 + 24, 0, 0);
     EXPECT(1152 + 64 + 27, 0); /* no flag */
 

@@ -6,8 +6,7 @@ static struct bridge b;
 static shmb_runner *r;
 
 static int64_t ask(int64_t x) {
-    shmb_set_i64(r, "x", x);
-    int64_t key = bridge_ask(&b, r, SHMB_INT64);
+    int64_t key = bridge_ask_x(&b, r, x, SHMB_INT64);
     CHECK(*(const int64_t *)shmb_host_message(b.host, key)->tensors[0].data == x);
     return key;
 }

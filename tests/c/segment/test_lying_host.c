@@ -15,8 +15,7 @@ static void expect(struct descriptor d, const char *why) {
     uint32_t channel = key_channel(key);
     bridge_answer(&b, key); /* layout 0 is five int64, too many to be inline */
     CHECK_STATUS(r, bridge_result(r), SHMB_OK);
-    shmb_set_i64(r, "x", 1);
-    key = bridge_ask(&b, r, SHMB_ANY);
+    key = bridge_ask_x(&b, r, 1, SHMB_ANY);
     if (!d.generation) d.generation = segment_generation(&raw, channel);
     struct lane lane = shmb_segment_lane(&raw, channel, REPLY);
     memset(lane_meta(&lane, 1), 0xff, 300);
@@ -25,8 +24,7 @@ static void expect(struct descriptor d, const char *why) {
     if (status == SHMB_OK) fprintf(stderr, "not found: %s\n", why);
     CHECK_FAILS(r, status, SHMB_CORRUPT, why);
     CHECK(shmb_advice_count(r) == 0);
-    shmb_set_i64(r, "x", 1);
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_CORRUPT);
+    CHECK_STATUS(r, evaluate_x(r, 1), SHMB_CORRUPT);
     reply_i64(b.host, key, false, 1); /* the slot is the next runner's */
     shmb_close(r);
 }

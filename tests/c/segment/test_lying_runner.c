@@ -16,8 +16,7 @@ struct liar {
 
 static struct liar liar(void) {
     struct liar l = {.runner = bridge_connect(&b, ""), .sent = 1};
-    shmb_set_i64(l.runner, "x", 1);
-    int64_t key = bridge_ask(&b, l.runner, SHMB_INT64);
+    int64_t key = bridge_ask_x(&b, l.runner, 1, SHMB_INT64);
     l.channel = key_channel(key);
     bridge_answer(&b, key);
     CHECK_STATUS(l.runner, bridge_result(l.runner), SHMB_OK);
@@ -34,8 +33,7 @@ static int64_t push(struct liar *l, struct descriptor d) {
 
 /* The host has refused a message and says why. */
 static void expect_refused(struct liar *l, const char *why) {
-    shmb_set_i64(l->runner, "x", 1);
-    CHECK_FAILS(l->runner, shmb_evaluate(l->runner), SHMB_CORRUPT, why);
+    CHECK_FAILS(l->runner, evaluate_x(l->runner, 1), SHMB_CORRUPT, why);
     CHECK_STATUS(l->runner, shmb_evaluate(l->runner), SHMB_CORRUPT); /* for good */
     shmb_close(l->runner);
     *l = liar(); /* the same channel, claimed anew */
@@ -127,8 +125,7 @@ static void keep_slots(struct liar *l) {
 /* The host follows the claim, and the runner notices it. */
 static void steal_the_claim(void) {
     shmb_runner *r = bridge_connect(&b, "");
-    shmb_set_i64(r, "x", 1);
-    int64_t key = bridge_ask(&b, r, SHMB_ANY);
+    int64_t key = bridge_ask_x(&b, r, 1, SHMB_ANY);
     struct runner_line *mine = shmb_segment_runner_line(&raw, key_channel(key));
     struct channel_line *line = shmb_segment_channel_line(&raw, key_channel(key));
     uint64_t generation = atomic_load(&mine->claim) >> 8;
@@ -191,8 +188,7 @@ int main(void) {
     do {                                                                                           \
         struct descriptor d = {.sequence = 2, .slot = 0, .returns = 1, __VA_ARGS__};               \
         expect(&l, d, (why));                                                                      \
-        shmb_set_i64(honest, "x", 1);                                                              \
-        CHECK_STATUS(honest, bridge_turn(&b, honest, SHMB_INT64), SHMB_OK);                        \
+        bridge_asked(&b, honest, 1);                                                               \
     } while (0)
 #pragma GCC diagnostic ignored "-Woverride-init"
     LIE("another claim", .generation = 77);

@@ -86,10 +86,9 @@ static bool never(void *context) { return (void)context, false; }
  * 5 ms, as on a busy machine, looks honest, and has 64 again. */
 static void a_liar_costs_little(void (*does)(uint64_t)) {
     struct waiter w;
-    pthread_t liar;
     shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
     atomic_store(&ending, false);
-    CHECK(pthread_create(&liar, NULL, lie, &does) == 0);
+    pthread_t liar = thread_start(lie, &does);
     int64_t until = shmb_clock_ns() + LIE_NS, waits = 0;
     for (; shmb_clock_ns() < until; waits++) {
         shmb_waiter_wait(&w, never, NULL, &asleep, shared, until);

@@ -135,9 +135,8 @@ static void nothing(int number) {}
 
 /* A wait takes a ring, and after 64 without news all, behind a nap. */
 static void rings_and_signals_end_a_wait(void) {
-    pthread_t thread;
     start(SHMB_WAIT_BLOCK, 1, 0);
-    CHECK(pthread_create(&thread, NULL, ring, NULL) == 0);
+    pthread_t thread = thread_start(ring, NULL);
     CHECK(shmb_waiter_wait(&w, never, NULL, &asleep, &bell, INT64_MAX) == RUNG);
     pthread_join(thread, NULL);
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing}, NULL);

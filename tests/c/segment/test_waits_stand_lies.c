@@ -25,7 +25,6 @@ static void places_and_counts_may_be_anything(void) {
     struct wait_hint mine, peer = {.cpus = UINT64_MAX};
     struct host_line host = {.runners = 0};
     struct waiter w;
-    pthread_t waker;
     shmb_waiter_init(&w, SHMB_WAIT_ADAPTIVE);
     shmb_waiter_tell(&w, &mine);
     w.peer = &peer;
@@ -35,7 +34,7 @@ static void places_and_counts_may_be_anything(void) {
         atomic_store(&peer.cpu, i % 2 ? (uint32_t)sched_getcpu() : (uint32_t)i << 28);
         atomic_store(&peer.cpus, (uint64_t)i);
         atomic_store(&host.runners, i % 3 ? UINT32_MAX : 0);
-        pthread_create(&waker, NULL, tell_and_ring, NULL);
+        pthread_t waker = thread_start(tell_and_ring, NULL);
         while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) > WOKEN) continue;
         pthread_join(waker, NULL);
     }
@@ -77,13 +76,12 @@ static void *tell(void *unused) {
 /* Without the bound each takes a slice, 100 ms. */
 static void a_flag_that_someone_lowers_costs_no_slice(void) {
     struct waiter w;
-    pthread_t liar, waker;
     shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
-    pthread_create(&liar, NULL, lower, NULL);
+    pthread_t liar = thread_start(lower, NULL);
     int64_t began = shmb_clock_ns();
     for (int i = 0; i < WAITS; i++) {
         atomic_store(&news, false);
-        pthread_create(&waker, NULL, tell, NULL);
+        pthread_t waker = thread_start(tell, NULL);
         while (shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) > WOKEN) continue;
         pthread_join(waker, NULL);
     }
@@ -101,13 +99,12 @@ static void *lower_once(void *unused) {
 
 /* Without looks in between it costs the rest of a slice. */
 static void the_first_flag_that_someone_lowers_costs_no_slice(void) {
-    pthread_t liar;
     int64_t began = shmb_clock_ns();
     for (int i = 0; i < WAITS; i++) {
         struct waiter w;
         shmb_waiter_init(&w, SHMB_WAIT_BLOCK);
         atomic_store(&news, false);
-        pthread_create(&liar, NULL, lower_once, NULL);
+        pthread_t liar = thread_start(lower_once, NULL);
         CHECK(shmb_waiter_wait(&w, look, NULL, &asleep, &bell, INT64_MAX) == WOKEN);
         pthread_join(liar, NULL);
     }
