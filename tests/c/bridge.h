@@ -140,10 +140,11 @@ static inline void open_fails(const char *url, const shmb_options *options, shmb
     shmb_close(r);
 }
 
-static inline void bridge_unlink(struct bridge *b) {
+/* Removes what a bridge has left below /dev/shm; true when there was something. */
+static inline bool bridge_clean(const char *name) {
     char path[NAME_ROOM];
-    shmb_segment_path(b->name, NULL, path);
-    unlink(path);
+    shmb_segment_path(name, NULL, path);
+    return unlink(path) == 0;
 }
 
 static inline void bridge_open_session(struct bridge *b, const char *name, shmb_plan plan,
@@ -190,7 +191,7 @@ static inline void bridge_open(struct bridge *b, const char *name, shmb_plan pla
 }
 
 static inline void bridge_close(struct bridge *b) {
-    bridge_unlink(b);
+    bridge_clean(b->name);
     shmb_host_free(b->host);
 }
 
@@ -367,13 +368,6 @@ static inline shmb_status evaluate_interrupted(shmb_runner *r, bool by_signal) {
 }
 
 /* ---- A host in a process of its own ---- */
-
-/* Removes what a bridge has left below /dev/shm; true when there was something. */
-static inline bool bridge_clean(const char *name) {
-    char path[NAME_ROOM];
-    shmb_segment_path(name, NULL, path);
-    return unlink(path) == 0;
-}
 
 /* Forks a host that serves until it is killed, and waits until it stands; its bridge's name goes to
  * name[64]. */

@@ -145,6 +145,11 @@ static inline void pipes_fill(shmb_runner *r, const char *text) {
     memcpy(feature_u8(r, "x", (int64_t)strlen(text)), text, strlen(text));
 }
 
+static inline shmb_status pipes_evaluate(shmb_runner *r, const char *text) {
+    pipes_fill(r, text);
+    return shmb_evaluate(r);
+}
+
 static inline void pipes_start(shmb_runner *r, const char *text) {
     pipes_fill(r, text);
     CHECK_STATUS(r, shmb_runner_start(r, SHMB_ANY), SHMB_OK);

@@ -40,7 +40,7 @@ static void setup(void) {
     bridge_open(&b, "fuzz", plan, SHMB_WAIT_SPIN);
     r = bridge_connect(&b, "wait=spin");
     raw = bridge_segment(&b);
-    bridge_unlink(&b);
+    bridge_clean(b.name);
     /* the runner's lock keeps the channel claimed for good */
     generation = ((struct shm *)r->kind_state)->generation;
 }

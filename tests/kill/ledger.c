@@ -273,7 +273,7 @@ static void clean(void) {
     snprintf(pattern, sizeof pattern, "/dev/shm/shmb.ledger-%d~*", (int)last_host);
     if (glob(pattern, 0, NULL, &found)) return;
     snprintf(b.session, sizeof b.session, "%s", strchr(found.gl_pathv[0], '~') + 1);
-    bridge_unlink(&b);
+    bridge_clean(b.name);
     CHECK(unlink(found.gl_pathv[0]) == 0);
     globfree(&found);
 }

@@ -6,8 +6,7 @@ static void the_child(struct compilers *s, shmb_runner *r) {
     shmb_tensor t;
     CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_OK);
     pipes_expect(r, "1!");
-    pipes_fill(r, "3");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_FORKED);
+    CHECK_STATUS(r, pipes_evaluate(r, "3"), SHMB_FORKED);
     CHECK(shmb_pipe_server_run(s->server, s->bridge.host, 0) == -SHMB_FORKED);
     shmb_pipe_server_flush(s->server);
     shmb_pipe_server_close(s->server);
@@ -38,8 +37,7 @@ int main(void) {
     CHECK(compilers_receive(&s, 50) == -1 && shmb_pipe_server_talking(s.server) == 0);
     r = pipes_connect(&s.pipes);
     shmb_pipe_server_close(s.server);
-    pipes_fill(r, "4");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
+    CHECK_STATUS(r, pipes_evaluate(r, "4"), SHMB_HOST_GONE);
     shmb_close(r);
     process_kill(pid);
     compilers_close(&s);

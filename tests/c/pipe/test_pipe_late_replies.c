@@ -5,10 +5,8 @@
 static void after_a_deadline(struct pipes *p, shmb_runner *r) {
     char bytes[64];
     shmb_set_deadline(r, 0.02);
-    pipes_fill(r, "one");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_TIMEOUT);
-    pipes_fill(r, "lost");
-    CHECK_FAILS(r, shmb_evaluate(r), SHMB_TIMEOUT, "not asked");
+    CHECK_STATUS(r, pipes_evaluate(r, "one"), SHMB_TIMEOUT);
+    CHECK_FAILS(r, pipes_evaluate(r, "lost"), SHMB_TIMEOUT, "not asked");
     CHECK(pipes_read_frame(p, bytes, sizeof bytes) == 3 && memcmp(bytes, "one", 3) == 0);
     char c;
     CHECK(read(p->from, &c, 1) < 0 && errno == EAGAIN);
@@ -55,8 +53,7 @@ static void not_written(struct pipes *p, shmb_runner *r) {
     while ((n = write(out, bytes, 4096)) > 0) filled += n;
     close(out);
     shmb_set_deadline(r, 0.02);
-    pipes_fill(r, "never");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_TIMEOUT);
+    CHECK_STATUS(r, pipes_evaluate(r, "never"), SHMB_TIMEOUT);
     pipes_read(p, bytes, (size_t)filled);
     shmb_set_deadline(r, 0);
     pipes_start(r, "now");

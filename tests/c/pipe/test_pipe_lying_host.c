@@ -14,9 +14,8 @@ static void expect(struct pipes *p, const void *bytes, size_t size, shmb_status 
     pipes_read_frame(p, text, sizeof text);
     pipes_write(p, bytes, size);
     CHECK_STATUS(r, pipes_result(r), status);
-    pipes_fill(r, "y");
     shmb_set_deadline(r, 0.02);
-    CHECK_STATUS(r, shmb_evaluate(r), for_good ? status : SHMB_TIMEOUT);
+    CHECK_STATUS(r, pipes_evaluate(r, "y"), for_good ? status : SHMB_TIMEOUT);
     shmb_close(r);
     pipes_hang_up(p);
 }
@@ -76,8 +75,7 @@ static void speaks_out_of_turn(struct pipes *p) {
     } two = {0, 0};
     pipes_write(p, &two, sizeof two);
     CHECK_STATUS(r, pipes_result(r), SHMB_OK);
-    pipes_fill(r, "y");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_CORRUPT);
+    CHECK_STATUS(r, pipes_evaluate(r, "y"), SHMB_CORRUPT);
     shmb_close(r);
     pipes_hang_up(p);
 }

@@ -12,8 +12,7 @@ static void *ask_large(void *context) {
     CHECK_STATUS(r, shmb_evaluate(r), SHMB_TOO_LARGE); /* for the bridge's slot */
     memset(feature_u8(r, "x", 3000000), 'l', 3000000);
     CHECK_FAILS(r, shmb_evaluate(r), SHMB_TOO_LARGE, "request_bytes"); /* for a frame */
-    pipes_fill(r, "small");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+    CHECK_STATUS(r, pipes_evaluate(r, "small"), SHMB_OK);
     return NULL;
 }
 

@@ -21,8 +21,7 @@ static void *ask(void *context) {
     for (int i = 0; i < ROUNDS; i++) {
         char text[16];
         snprintf(text, sizeof text, "q%d", i);
-        pipes_fill(r, text);
-        CHECK_STATUS(r, shmb_evaluate(r), SHMB_OK);
+        CHECK_STATUS(r, pipes_evaluate(r, text), SHMB_OK);
         strcat(text, "!");
         pipes_expect(r, text);
     }
@@ -73,8 +72,7 @@ int main(void) {
     CHECK(receive_until(&s, stop) == -SHMB_INTERRUPTED);
     shmb_runner *r = pipes_connect(&s.pipes);
     CHECK(receive_until(&s, close_it) == -SHMB_CLOSED);
-    pipes_fill(r, "x");
-    CHECK_STATUS(r, shmb_evaluate(r), SHMB_HOST_GONE);
+    CHECK_STATUS(r, pipes_evaluate(r, "x"), SHMB_HOST_GONE);
     shmb_close(r);
     compilers_close(&s);
     for (int i = 0; i < LINES; i++) pipes_remove(&more[i]);

@@ -51,6 +51,14 @@ static void asks_no_more_until_the_late_answer_has_come(struct bridge *b) {
     }
 }
 
+static void waits_on(struct bridge *b, shmb_runner *r) {
+    shmb_set_i64(r, "x", 1);
+    CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
+    CHECK(shmb_runner_continue(r) == -1);
+    bridge_answer(b, bridge_receive(b));
+    CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+}
+
 /* Of more than the clock can hold, and of less than it counts. */
 static void odd_times(struct bridge *b) {
     static const char *const endless[] = {"deadline=99999999999999999999",
@@ -59,11 +67,7 @@ static void odd_times(struct bridge *b) {
     for (int i = 0; i < 3; i++) {
         shmb_runner *r = bridge_connect(b, endless[i]);
         for (int k = 0; k < 2; k++) {
-            shmb_set_i64(r, "x", 1);
-            CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
-            CHECK(shmb_runner_continue(r) == -1); /* waits on */
-            bridge_answer(b, bridge_receive(b));
-            CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+            waits_on(b, r);
             shmb_set_deadline(r, 1e300);
         }
         shmb_set_deadline(r, 1e-10);
@@ -79,11 +83,7 @@ static void a_host_may_say_any_deadline(struct bridge *b) {
     for (int i = 0; i < 8; i++) {
         atomic_store(&shmb_segment_host_line(&s)->deadline, said[i / 2]);
         shmb_runner *r = bridge_connect(b, i % 2 ? "retries=1" : "");
-        shmb_set_i64(r, "x", 1);
-        CHECK_STATUS(r, shmb_runner_start(r, SHMB_INT64), SHMB_OK);
-        CHECK(shmb_runner_continue(r) == -1); /* waits on */
-        bridge_answer(b, bridge_receive(b));
-        CHECK_STATUS(r, bridge_result(r), SHMB_OK);
+        waits_on(b, r);
         shmb_close(r);
     }
     atomic_store(&shmb_segment_host_line(&s)->deadline, (uint64_t)0);
