@@ -13,19 +13,8 @@ CORE = Path(__file__).parents[1] / "cdef" / "src"
 ARCHIVE = Path(shmbridge.__file__).parent / "lib" / "libshmbridge.a"
 # From the bottom up; docs/design.md says what each is for.
 LAYERS = [
-    "base",
-    "process",
-    "message",
-    "segment",
-    "host",
-    "text",
-    "serdes",
-    "runner",
-    "llvm",
-    "pipe",
-    "model",
-    "command",
-    "environment",
+    *("base", "process", "message", "segment", "host", "text", "serdes", "runner", "llvm", "pipe"),
+    *("model", "command", "environment"),
 ]
 
 

@@ -12,33 +12,10 @@ PACKAGE = ROOT / "shmbridge"
 # Folders and single files, from the bottom up; "shmbridge" is the package's own names.
 # Imports inside functions and for type checkers count as others do.
 ROOMS = [
-    "_native",
-    "_fastpath",
-    "_generated",
-    "_config",
-    "errors",
-    "_urls",
-    "_values",
-    "_bridge",
-    "_llvm",
-    "_jobs",
-    "logs",
-    "serdes",
-    "_grpc",
-    "runners",
-    "_host",
-    "_runner",
-    "rl",
-    "shmbridge",
-    "hosts",
-    "_compile",
-    "training",
-    "_tune",
-    "_episodes",
-    "envs",
-    "_embedding",
-    "demo",
-    "cli",
+    *("_native", "_fastpath", "_generated", "_config", "errors", "_urls", "_values", "_bridge"),
+    *("_llvm", "_jobs", "logs", "serdes", "_grpc", "runners", "_host", "_runner", "rl"),
+    *("shmbridge", "hosts", "_compile", "training", "_tune", "_episodes", "envs", "_embedding"),
+    *("demo", "cli"),
 ]
 # Rooms that are programs over the others: they import what the reference lists, as a user would.
 PROGRAMS = ["training", "_tune", "envs", "_compile", "cli"]

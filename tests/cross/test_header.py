@@ -232,15 +232,8 @@ def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified
 
 
 # Where the parts of a header may lie, and the slots in their tables.
-PLACES = {
-    "layout_vtable": 16,
-    "field_vtable": 32,
-    "layout": 48,
-    "vector": 64,
-    "field": 80,
-    "name": 96,
-}
-PLACES |= {"fields_slot": 4, "name_slot": 4}
+PARTS = "layout_vtable", "field_vtable", "layout", "vector", "field", "name"
+PLACES = {part: 16 * i for i, part in enumerate(PARTS, 1)} | {"fields_slot": 4, "name_slot": 4}
 
 
 def assemble(**places: int) -> bytes:
@@ -361,16 +354,8 @@ def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
         *(
             pytest.param(build([bytes.fromhex(text)]), "UTF-8", id=f"name {text}")
             for text in (
-                "80",
-                "c1bf",
-                "e09fbf",
-                "eda080",
-                "f08fbfbf",
-                "f4908080",
-                "f5808080",
-                "61c3",
-                "e282",
-                "f09f98",
+                *("80", "c1bf", "e09fbf", "eda080", "f08fbfbf"),
+                *("f4908080", "f5808080", "61c3", "e282", "f09f98"),
             )
         ),
     ],
