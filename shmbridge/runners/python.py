@@ -37,11 +37,11 @@ def _import_file(path: str) -> Any:
     """The module in a file, imported once, under the file's name unless another module has that.
     What it imports may lie beside it."""
     folder, name = os.path.split(path)
-    for known in (stem := name.removesuffix(".py"), path):
-        if getattr(sys.modules.get(known), "__file__", None) == path:
+    for known in (stem := name.removesuffix(".py"), real := os.path.realpath(path)):
+        if os.path.realpath(getattr(sys.modules.get(known), "__file__", None) or "") == real:
             return sys.modules[known]
     _search(folder)
-    spec = importlib.util.spec_from_file_location(path if stem in sys.modules else stem, path)
+    spec = importlib.util.spec_from_file_location(real if stem in sys.modules else stem, path)
     if spec is None or spec.loader is None:
         raise ImportError("expected a file whose name ends in .py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

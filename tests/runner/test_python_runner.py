@@ -146,20 +146,21 @@ def test_what_is_no_function_is_an_error(model, place, says):
         connect(model("double").replace("a_model:double", place))
 
 
-def test_a_function_in_a_file_is_found_from_everywhere(tmp_path):
+def test_a_function_in_a_file_is_found_from_everywhere_and_executed_once(tmp_path):
+    (tmp_path / "link").symlink_to("two")
     for folder, number in (("one", 1), ("two", 2)):  # of the same name, and each with a neighbour
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"neighbour_{folder}.py").write_text(f"number = {number}\n")
         (tmp_path / folder / "my-model.py").write_text(
-            f"from neighbour_{folder} import number\ndef add(question): return question['x'] + "
-            "number\n"
+            f"from neighbour_{folder} import number\ndef add(question):\n    global number\n"
+            "    number += 10\n    return question['x'] + number\n"
         )
-    asked = [f"python://{tmp_path}/{folder}/my-model.py:add" for folder in ("one", "two", "one")]
+    asked = [f"python://{tmp_path}/{folder}/my-model.py:add" for folder in ("one", "two", "link")]
     with ExitStack() as stack:
         assert [stack.enter_context(connect(url)).evaluate({"x": 10}) for url in asked] == [
-            11,
-            12,
-            11,
+            21,
+            22,
+            32,
         ]
 
 
