@@ -196,13 +196,18 @@ static const char *become_python(const char *folder, char **words) {
                 strerror(errno));
 }
 
-/* There is no memory, or no process, for more; or no Python. */
+static const char unbegun[] =
+    "Python cannot start, or takes more than a minute: expected $PYTHONHOME, $PYTHONPATH and their "
+    "like to be unset or for the Python of shmbridge";
+
+/* No memory, no process, or no Python: only one that has not begun is likely to last. */
 static int do_without(const char *why) {
     if (!run.plain || !*run.plain || run.strict) {
         fprintf(stderr, "shmbridge: %s\n", why);
         return 1;
     }
-    if (shmb_build_failed(run.policy ? run.policy : PYTHON, SHMB_BUILD_USELESS))
+    enum shmb_build_failure kind = why == unbegun ? SHMB_BUILD_USELESS : SHMB_BUILD_OTHER;
+    if (shmb_build_failed(run.policy ? run.policy : PYTHON, kind))
         fprintf(stderr, shmb_build_warning, why);
     return shmb_child_become(run.plain);
 }
@@ -230,8 +235,7 @@ static const char *run_in_python(const char *folder, char **words) {
     close(begun[1]);
     if (status < 0) return strerror(errno);
     if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) exit(shmb_end_as(status));
-    return "Python cannot start, or takes more than a minute: expected $PYTHONHOME, $PYTHONPATH "
-           "and their like to be unset or for the Python of shmbridge";
+    return unbegun;
 }
 
 /* Removes the file that -o names. Python also finds the names that clang chooses. */

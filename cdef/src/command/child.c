@@ -177,7 +177,7 @@ static void become(char *const *command, char *const *environment) {
 }
 
 static _Noreturn void start(char *const *command, char *const *environment, struct streams *s,
-                            bool held, pid_t parent, const sigset_t *mask) {
+                            bool held, pid_t parent, sigset_t *mask) {
     for (int i = 0; i < FORWARDED_COUNT; i++) { /* Python's handlers are not the compiler's */
         struct sigaction now;
         if (sigaction(FORWARDED[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
@@ -185,7 +185,11 @@ static _Noreturn void start(char *const *command, char *const *environment, stru
     }
     prctl(PR_SET_PDEATHSIG, s ? SIGTERM : SIGKILL);
     if (s) connect_streams(s, held);
-    else signal(SIGALRM, SIG_DFL), alarm(START_SECONDS);
+    else {
+        signal(SIGALRM, SIG_DFL);
+        sigdelset(mask, SIGALRM);
+        alarm(START_SECONDS);
+    }
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (getppid() == parent) become(command, environment);
     _exit(NO_COMPILER);
