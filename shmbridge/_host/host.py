@@ -16,7 +16,7 @@ from shmbridge._host.batch import Batch
 from shmbridge._host.receiving import SLICE_NS, Keys, Receiving
 from shmbridge._host.request import Request
 from shmbridge._host.service import Model, Path, Question, Service
-from shmbridge._host.serving import Serving
+from shmbridge._host.serving import Rest, Serving
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import HostOptions, Wait, split, wait_code
@@ -324,6 +324,7 @@ class Host(Receiving):
                 f"{self.url} already serves: expected its with block to end first, or an "
                 "assignment to its `model`"
             )
+        self._rest = Rest()
         return Serving(self._rest, self._h, *self._served(model, **options))
 
     def _served(

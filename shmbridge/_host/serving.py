@@ -14,7 +14,7 @@ from shmbridge.errors import ShmbridgeError, error_text
 JOIN = 0.9  # seconds that stop() waits for a model that computes
 
 
-class Rest:
+class Rest:  # of one start, or of loops without
     serving: Serving | None = None  # while it runs
     refused = 0  # replies that did not have the wanted dtype
     asked = False  # the loop is to end, and the host to stay open
@@ -34,7 +34,7 @@ class Serving:
     ) -> None:
         self._rest, self._handle, self._service = rest, handle, service
         self._error: BaseException | None = None
-        rest.asked, rest.serving = False, self
+        rest.serving = self
         # A daemon: a model that hangs must not keep the process.
         self._thread = threading.Thread(target=self._run, args=(questions,), daemon=True)
         self._thread.start()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from shmbridge import Host, InvalidError, ModelError, connect
+from shmbridge import Host, InvalidError, ModelError, ShmbridgeError, connect
 from shmbridge._native import lib
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
@@ -149,10 +149,12 @@ def test_a_model_that_hangs_does_not_keep_the_end(name, in_thread):
 
 
 def test_what_a_model_raises_is_its_runners_and_counted(name, caplog):
-    with Host(name) as host, host.start(lambda r: 1 / 0) as serving, connect(name) as runner:
-        with pytest.raises(ModelError, match="ZeroDivisionError"):
-            runner.evaluate({"x": 1})
-        assert serving.errors == 1 and serving.alive
+    with Host(name) as host:
+        for model, error in (lambda r: 0.5, "not exactly"), (lambda r: 1 / 0, "ZeroDivisionError"):
+            with host.start(model) as serving, connect(name) as runner:
+                with pytest.raises(ShmbridgeError, match=error):
+                    runner.evaluate({"x": 1}, dtype="int64")
+                assert serving.errors == 1 and serving.alive
     assert "ZeroDivisionError" in caplog.text
 
 
