@@ -64,16 +64,22 @@ static shmb_status check_read(shmb_runner *r, const void *out) {
                      r->asked ? "the last question got no advice" : "no question has been asked");
 }
 
+/* A failure to read is one of asking: a build is not to go on unseen without its model. */
+static shmb_status end_read(shmb_runner *r, shmb_status status) {
+    if (!status || !r) return status;
+    r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
+    return shmb_runner_report(r, status);
+}
+
 shmb_status shmb_advice_at(shmb_runner *r, int64_t index, shmb_tensor *out) {
     shmb_status status = check_read(r, out);
-    if (status) return status;
     int64_t count = shmb_advice_count(r);
-    if (index < 0 || index >= count)
-        return shmb_fail(&r->error, SHMB_INVALID,
-                         "there is no advice %lld: the last evaluate gave %lld", (long long)index,
-                         (long long)count);
-    r->advice(r, (uint32_t)index, out);
-    return SHMB_OK;
+    if (!status && (index < 0 || index >= count))
+        status = shmb_fail(&r->error, SHMB_INVALID,
+                           "there is no advice %lld: the last evaluate gave %lld", (long long)index,
+                           (long long)count);
+    if (!status) r->advice(r, (uint32_t)index, out);
+    return end_read(r, status);
 }
 
 static shmb_status find(shmb_runner *r, const char *name, shmb_tensor *out) {
@@ -94,13 +100,6 @@ static shmb_status find(shmb_runner *r, const char *name, shmb_tensor *out) {
     const char *one = name ? "named \"" : "of one field", *end = name ? "\"" : "";
     return shmb_fail(&r->error, SHMB_MISMATCH, "expected advice %s%.100s%s, found %lld: %s", one,
                      name ? name : "", end, (long long)count, count ? names : "none");
-}
-
-/* A failure to read is one of asking: a build is not to go on unseen without its model. */
-static shmb_status end_read(shmb_runner *r, shmb_status status) {
-    if (!status || !r) return status;
-    r->stats.failures[(unsigned)status % SHMB_STATUSES]++;
-    return shmb_runner_report(r, status);
 }
 
 shmb_status shmb_advice(shmb_runner *r, const char *name, shmb_tensor *out) {

@@ -71,7 +71,9 @@ static void fields(void) {
     }
     CHECK_STATUS(r, shmb_advice(r, NULL, &t), SHMB_MISMATCH); /* not the only one */
     CHECK_STATUS(r, shmb_advice_at(r, SEVERAL, &t), SHMB_INVALID);
+    int64_t failures = stats(r).failures[SHMB_INVALID];
     CHECK_STATUS(r, shmb_advice_at(r, -1, &t), SHMB_INVALID);
+    CHECK(stats(r).failures[SHMB_INVALID] == failures + 1);
 }
 
 static void as_numbers(void) {
