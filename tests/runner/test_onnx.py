@@ -237,10 +237,12 @@ def test_files_that_are_no_models(tmp_path):
 
 def test_a_model_that_fails_says_why_and_goes_on(path):
     gather = [node("Gather", "table x", "advice")]
-    ports = [("x", T.INT64, [1])], [("advice", T.INT64, [1])]
-    with connect(f"onnx://{save(path, gather, *ports, {'table': np.arange(5)})}") as runner:
+    ports, first = ([("x", T.INT64, ["n"])], [("advice", T.INT64, ["n"])]), (1 << 24) - 3
+    with connect(f"onnx://{save(path, gather, *ports, {'table': np.arange(5) + first})}") as runner:
         for _ in range(2):
-            assert runner.evaluate({"x": np.array([3])}) == [3]
+            assert runner.evaluate({"x": np.array([3])}) == [1 << 24]
+            with pytest.raises(ValueError, match="1 of the advice .*, 16777217 of"):
+                runner.evaluate({"x": np.array([3, 4])}, dtype="float32")
             with pytest.raises(ModelError, match="out of data bounds"):
                 runner.evaluate({"x": np.array([30])})
 

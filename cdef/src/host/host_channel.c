@@ -256,12 +256,10 @@ static shmb_status send_scalar(struct channel *c, int64_t key, bool keep, shmb_d
 static shmb_status refuse_inexact(struct channel *c, int64_t key, bool keep, const shmb_tensor *t,
                                   shmb_dtype want) {
     char what[NAME_SHOWN + 64];
-    shmb_number n = shmb_number_at(t->data, t->dtype);
     if (t->rank)
         snprintf(what, sizeof what, "\"%.*s\" of dtype %s", NAME_SHOWN, t->name,
                  shmb_dtype_name(t->dtype));
-    else if (n.form == SHMB_WHOLE) snprintf(what, sizeof what, "%lld", (long long)n.i);
-    else snprintf(what, sizeof what, "%.17g", n.f);
+    else shmb_number_text(shmb_number_at(t->data, t->dtype), what);
     shmb_fail(
         &c->error, SHMB_INEXACT,
         "the advice %s is not exactly representable as %s, which the runner asked for: return "

@@ -1,5 +1,6 @@
 #include "message/convert.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "message/dtype.h"
@@ -139,6 +140,13 @@ shmb_number shmb_number_at(const void *element, shmb_dtype dtype) {
     case SHMB_ANY: break;
     }
     return real(0);
+}
+
+const char *shmb_number_text(shmb_number n, char text[32]) {
+    if (n.form == SHMB_REAL) snprintf(text, 32, "%.17g", n.f);
+    else if (n.form == SHMB_WHOLE) snprintf(text, 32, "%lld", (long long)n.i);
+    else snprintf(text, 32, "%llu", (unsigned long long)n.u);
+    return text;
 }
 
 static bool convert_element(shmb_dtype from, const void *at, shmb_dtype to, void *out) {

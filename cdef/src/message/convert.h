@@ -25,5 +25,7 @@ typedef struct shmb_number {
     double f;   /* the number, or the double that is nearest to it */
 } shmb_number;
 shmb_number shmb_number_at(const void *element, shmb_dtype dtype);
+/* Writes its digits to text, which it returns. */
+const char *shmb_number_text(shmb_number n, char text[32]);
 
 #endif

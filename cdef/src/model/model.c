@@ -271,11 +271,13 @@ static shmb_status convert(struct state *s, shmb_runner *r, shmb_tensor *t) {
     int64_t wrong = shmb_convert_tensor(t, r->want, s->converted);
     if (wrong >= 0) {
         const uint8_t *at = (const uint8_t *)t->data + (size_t)wrong * shmb_dtype_size(t->dtype);
-        return shmb_fail(&r->error, SHMB_INEXACT,
-                         "the advice \"%.60s\" %g of dtype %s is not exactly representable as %s: "
-                         "let the model return a decision, such as x > 0, or ask for %s",
-                         t->name, shmb_number_at(at, t->dtype).f, shmb_dtype_name(t->dtype),
-                         shmb_dtype_name(r->want), shmb_dtype_name(t->dtype));
+        char number[32];
+        return shmb_fail(
+            &r->error, SHMB_INEXACT,
+            "element %lld of the advice \"%.60s\", %s of dtype %s, is not exactly representable as "
+            "%s: let the model return a decision, such as x > 0, or ask for %s",
+            (long long)wrong, t->name, shmb_number_text(shmb_number_at(at, t->dtype), number),
+            shmb_dtype_name(t->dtype), shmb_dtype_name(r->want), shmb_dtype_name(t->dtype));
     }
     t->data = s->converted;
     t->dtype = r->want;
