@@ -72,9 +72,16 @@ def test_a_host_says_how_long_its_answers_may_take(name, in_thread, start, secon
 # ---- Connecting ----
 
 
-def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(name):
-    with pytest.raises(NoHostError, match=f'there is no host named "{name}": start one first'):
-        connect(name, connect_timeout=0.1)
+def test_without_a_host_connecting_ends_at_its_timeout_and_says_what_to_do(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for make, more in ("mkdir", ""), ("touch", "; for the file, write .*onnx://.*"):
+        getattr(tmp_path / name, make)()
+        says = rf'there is no host named "{name}": start one first.* you\){more}$'
+        with pytest.raises(NoHostError, match=says):
+            connect(name, connect_timeout=0.1)
+        name += ".so"
 
 
 def test_the_urls_connect_timeout_wins(name):

@@ -140,19 +140,18 @@ bool shmb_segment_read(int fd, const char *name, struct segment *out, struct err
 
 static shmb_status attach(const char *name, uint32_t worker, struct segment *out, struct error *e) {
     char path[NAME_ROOM], number[12];
+    struct stat st;
     snprintf(number, sizeof number, "%u", worker);
     shmb_segment_path(name, worker ? number : NULL, path);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 && errno == ENOENT && strchr(name, '.') && access(name, R_OK) == 0)
-        return shmb_fail(e, SHMB_NO_HOST,
-                         "there is no host named \"%s\": for the file, write its scheme, e.g. "
-                         "onnx://%s",
-                         name, name);
     if (fd < 0 && errno == ENOENT)
         return shmb_fail(e, SHMB_NO_HOST,
                          "there is no host named \"%s\": start one first, e.g. shmbridge serve %s "
-                         "(one in another container must share its directory with you)",
-                         name, name);
+                         "(one in another container must share its directory with you)%s",
+                         name, name,
+                         stat(name, &st) == 0 && S_ISREG(st.st_mode)
+                             ? "; for the file, write its scheme: onnx://, aot:// or tflite://"
+                             : "");
     if (fd < 0 && errno == EACCES)
         return shmb_fail(
             e, SHMB_PERMISSION,
