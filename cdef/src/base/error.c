@@ -45,7 +45,7 @@ shmb_status shmb_fail_errno(struct error *e, const char *what) {
 
 void shmb_list_name(char *list, size_t room, const char *name) {
     size_t used = strlen(list), cut = strlen(TEXT_CUT);
-    if (used > cut && strcmp(list + used - cut, TEXT_CUT) == 0) return;
+    if (used >= cut && strcmp(list + used - cut, TEXT_CUT) == 0) return;
     if (used + strlen(name) + cut + 5 > room) name = TEXT_CUT;
     snprintf(list + used, room - used, "%s%s", used ? ", " : "", name);
 }

@@ -37,9 +37,10 @@ int main(void) {
     struct error e;
     CHECK(!shmb_serdes_choose("none", &e) &&
           strstr(e.message, "one of bitstream, json, flatbuffers, mine"));
-    char names[12] = "";
+    char names[12] = "", cut[12] = "…";
     for (int i = 0; i < 3; i++) shmb_list_name(names, sizeof names, i == 1 ? "too long" : "json");
-    CHECK(strcmp(names, "json, …") == 0);
+    shmb_list_name(cut, sizeof cut, "b");
+    CHECK(strcmp(names, "json, …") == 0 && strcmp(cut, "…") == 0);
 
     const void *bytes;
     size_t size;
