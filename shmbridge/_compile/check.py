@@ -94,9 +94,8 @@ def _limited(work: Callable[[], str]) -> str:
         os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not said:
-        raise CompileError(
-            why or f"do not deploy it: asking it ended with {signal.Signals(-status).name}"
-        )
+        how = signal.Signals(-status).name if status < 0 else f"exit {status}"
+        raise CompileError(why or f"do not deploy it: asking it ended with {how}")
     return str(said)
 
 

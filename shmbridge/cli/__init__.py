@@ -65,4 +65,4 @@ def program() -> None:
         main(prog_name="shmbridge")  # click ends quietly where whoever read has seen enough
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries again at its end
-        sys.exit(f"Error: the output cannot be written: {error}")
+        sys.exit(f"Error: stdout or a file cannot be written: {error}")

@@ -68,7 +68,7 @@ def test_output_that_cannot_be_written_is_one_line_and_a_failure(words, buffered
         text=True,
         timeout=60,
     )
-    expected = "Error: the output cannot be written: [Errno 28] No space left on device\n"
+    expected = "Error: stdout or a file cannot be written: [Errno 28] No space left on device\n"
     assert (done.returncode, done.stderr) == (1, expected)
 
 

@@ -216,6 +216,7 @@ def test_a_model_with_its_weights_in_another_file_is_compiled(tmp_path):
         (lambda *_: time.sleep(600), "not checked: the answers took more than", 0),
         (lambda *_: np.ones(1 << 36), "not checked: ", 0),
         (lambda *_: os.kill(os.getpid(), signal.SIGSEGV), "asking it ended with SIGSEGV", 1),
+        (lambda *_: os._exit(3), "asking it ended with exit 3", 1),
     ],
 )
 def test_what_is_asked_cannot_take_forever_all_memory_or_the_command(
