@@ -66,7 +66,7 @@ def mutated(found):
     rows = of(found, "mutants").values()
     noticed = sum(row["killed"] for row in rows)
     tried = noticed + sum(row["survived"] for row in rows)
-    return [f"In all, {noticed} of {tried} changes were noticed, as the file counts by folder."]
+    return [f"In all, {noticed} of {tried} changes were noticed."]
 
 
 def fuzzed(found):
