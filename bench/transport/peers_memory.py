@@ -52,7 +52,7 @@ class ShmbridgeBothC(Shmbridge):
 class Iceoryx2(Peer):
     """Both sides poll, as its own benchmarks do: iceoryx2, benchmarks/request-response."""
 
-    name = "iceoryx2, polling, Python on both sides"
+    name = "iceoryx2, polling"
     needs = ("iceoryx2",)
     events = False
 
@@ -113,7 +113,7 @@ class Iceoryx2(Peer):
 
 
 class Iceoryx2Events(Iceoryx2):
-    name = "iceoryx2, events, Python on both sides"
+    name = "iceoryx2, events"
     events = True
 
 
