@@ -23,6 +23,17 @@ from shmbridge.runners._base import RunnerKind, late
 Function = Callable[[Mapping[str, Any]], Any]
 
 
+_importing = threading.RLock()
+
+
+def _allow_imports() -> None:
+    global _importing
+    _importing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_allow_imports)  # a thread that the child lacks may hold it
+
+
 def _is_file(module: str) -> bool:
     return os.sep in module or module.endswith(".py")
 
@@ -36,6 +47,11 @@ def _search(folder: str) -> None:
 def _import_file(path: str) -> Any:
     """The module in a file, imported once, under the file's name unless another module has that.
     What it imports may lie beside it."""
+    with _importing:  # of two threads, the second one must not find half a module
+        return _import_once(path)
+
+
+def _import_once(path: str) -> Any:
     folder, name = os.path.split(path)
     for known in (stem := name.removesuffix(".py"), real := os.path.realpath(path)):
         if os.path.realpath(getattr(sys.modules.get(known), "__file__", None) or "") == real:

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -162,6 +163,16 @@ def test_a_function_in_a_file_is_found_from_everywhere_and_executed_once(tmp_pat
             22,
             32,
         ]
+
+
+def test_a_second_thread_waits_until_the_file_has_been_executed(tmp_path):
+    (tmp_path / "slow_file.py").write_text(
+        "import time\ntime.sleep(0.2)\ndef same(question):\n    return question['x']\n"
+    )
+    with ThreadPoolExecutor(2) as pool:
+        for runner in pool.map(connect, 2 * [f"python://{tmp_path}/slow_file.py:same"]):
+            with runner:
+                assert runner.evaluate({"x": 7}) == 7
 
 
 @pytest.mark.parametrize("place", ["/no/such/folder/model.py:f", "/etc/passwd:f"])
