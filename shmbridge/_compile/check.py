@@ -258,7 +258,7 @@ def _random(rng: Any, port: Port, bound: int, low: int, scale: float, open_size:
     shape = tuple(open_size if size < 0 else size for size in port.dims)
     if "float" in port.dtype:
         if port.dtype == "bfloat16":
-            import ml_dtypes  # noqa: F401 # from here on numpy knows it
+            import ml_dtypes  # noqa: F401 # registers the dtype with numpy
         scale = min(scale, 1e3) if port.dtype == "float16" else scale
         return np.asarray(rng.standard_normal(shape) * scale).astype(port.dtype)
     most = 1 if port.dtype == "bool" else np.iinfo(port.dtype).max

@@ -212,7 +212,7 @@ def _session(model: Path) -> Any:
     runtime.set_default_logger_severity(4)
     try:
         return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    except runtime.capi.onnxruntime_pybind11_state.Fail as error:  # perhaps nobody knows it
+    except runtime.capi.onnxruntime_pybind11_state.Fail as error:  # a later opset or IR
         said = re.sub(r".*/onnxruntime_src/.*?\) ", "", str(error)).strip(". \n")
         raise UnsupportedError(
             f"nothing was written, as ONNX Runtime {runtime.__version__} does not know this model: "
