@@ -28,7 +28,7 @@ from run import machine
 
 SPIN = "SPIN_NS = 200 * 1000"  # in wait.c
 RULES = {"200 us": SPIN, "1 ms": "SPIN_NS = 1000 * 1000", "sleep": "SPIN_NS = 0"}
-BACK_TO_BACK, WITH_GAPS = 5000, 300  # questions of each runner
+BACK_TO_BACK, WITH_GAPS = 50_000, 300  # questions of each runner
 MINUTES = 5.0  # for the rounds; building and the last round come on top
 FIGURES = ("p50", "p99", "host", "both", "rate")
 GPU = 64, 38 * 8 + 4096  # requests, bytes of one

@@ -88,7 +88,7 @@ def inliner(folder: Path, source: Path | None = None) -> dict[str, Case]:
     subprocess.run([sys.executable, INLINER / "export.py", model], check=True)
     plain = [f"clang-{VERSION}", "-Oz", "-c"]
     plugin = f"-fpass-plugin={build_plugin(VERSION, folder / 'build')}"
-    ways = "shm shm_py pipe relay grpc onnx aot python"
+    ways = "shm shm_py pipe relay grpc grpc_cpp onnx aot python"
     sources = [source or fetch_zstd(folder)]
     return {"zstd": Case(plain, [*plain, plugin], sources, ways, {"": model}, "policy:advise")}
 
