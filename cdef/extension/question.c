@@ -127,7 +127,8 @@ struct requests {
     PyObject_HEAD PyObject *came, *receive, *layouts;
     shmb_host *host;
     long long timeout_ns, key;
-    char asked; /* set by each request */
+    unsigned turns; /* from time to time Python is to look around */
+    char asked;     /* set by each request */
 };
 
 static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *named) {
@@ -144,13 +145,12 @@ static PyObject *requests_new(PyTypeObject *type, PyObject *args, PyObject *name
 }
 
 static PyObject *requests_next(PyObject *self) {
-    static unsigned turns; /* from time to time Python is to look around */
     struct requests *r = (struct requests *)self;
     PyObject *key, *request = NULL;
     r->key = -SHMB_INTERRUPTED;
     if (PyList_Size(r->came)) {
         request = PyObject_CallMethod(r->came, "pop", "i", 0);
-    } else if (++turns % TURNS_PER_LOOK) {
+    } else if (++r->turns % TURNS_PER_LOOK) {
         key = r->receive == Py_None ? PyLong_FromLongLong(fast_receive(r->host, r->timeout_ns))
                                     : PyObject_CallFunction(r->receive, "L", r->timeout_ns);
         request = key ? (PyObject *)fast_question_of(r->layouts, key) : NULL;

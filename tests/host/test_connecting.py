@@ -53,6 +53,14 @@ def test_a_deadline_tells_a_loop_that_does_not_run_from_a_model_that_computes(na
         assert "use a faster model" in late(runner)
 
 
+def test_a_host_that_does_not_wait_receives_each_request_that_waits(name, in_thread):
+    with Host(name) as host, attached(in_thread, host) as runner:
+        for k in range(100):
+            ticket = runner.send({"x": k})
+            host.receive(timeout=0).reply(k)
+            assert runner.receive(ticket) == k
+
+
 @pytest.mark.parametrize(
     ("start", "seconds"),
     [
