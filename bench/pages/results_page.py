@@ -283,6 +283,7 @@ def draw_inline(found: Found, path: Path) -> None:
         "onnx": "in the compiler, ONNX Runtime",
         "pipe": "named pipes",
         "python": "in the compiler, Python",
+        "grpc_cpp": "gRPC from C++ in the compiler",
         "grpc": "gRPC from Python in the compiler",
         "relay": "gRPC by a relay, in Python",
     }
