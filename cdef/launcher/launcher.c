@@ -231,7 +231,7 @@ static const char *run_in_python(const char *folder, char **words) {
     memcpy(all + 3, words + 1, n * sizeof *all);
     fcntl(begun[0], F_SETFD, FD_CLOEXEC);
     unsetenv("PYTHONINSPECT"); /* at its end it would read from the terminal */
-    int status = shmb_child_run(all, environ, NULL, false);
+    int status = shmb_child_run(all, environ, OUR_PYTHON, NULL);
     close(begun[1]);
     if (status < 0) return strerror(errno);
     if (read(begun[0], &byte, 1) == 1 || shmb_child_signalled()) exit(shmb_end_as(status));

@@ -162,11 +162,12 @@ static void forward_signals(struct sigaction old[FORWARDED_COUNT]) {
 
 /* ---- A child ---- */
 
-static void connect_streams(const struct streams *s, bool held) {
+static void connect_streams(const struct streams *s, enum child_kind kind) {
     if (s->reads) lseek(0, 0, SEEK_SET);
-    if (held && s->out.pipe[1] >= 0) dup2(s->out.pipe[1], 1);
+    if (kind != HELD_COMPILER) return;
     int err = s->merged ? s->out.pipe[1] : s->err.pipe[1];
-    if (held && err >= 0) dup2(err, 2);
+    if (s->out.pipe[1] >= 0) dup2(s->out.pipe[1], 1);
+    if (err >= 0) dup2(err, 2);
 }
 
 static void become(char *const *command, char *const *environment) {
@@ -176,15 +177,15 @@ static void become(char *const *command, char *const *environment) {
     fprintf(stderr, "shmbridge: %s: %s\n", command[0], strerror(errno));
 }
 
-static _Noreturn void start(char *const *command, char *const *environment, struct streams *s,
-                            bool held, pid_t parent, sigset_t *mask) {
+static _Noreturn void start(char *const *command, char *const *environment, enum child_kind kind,
+                            const struct streams *s, pid_t parent, sigset_t *mask) {
     for (int i = 0; i < FORWARDED_COUNT; i++) { /* Python's handlers are not the compiler's */
         struct sigaction now;
         if (sigaction(FORWARDED[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             signal(FORWARDED[i], SIG_DFL);
     }
-    prctl(PR_SET_PDEATHSIG, s ? SIGTERM : SIGKILL);
-    if (s) connect_streams(s, held);
+    prctl(PR_SET_PDEATHSIG, kind == OUR_PYTHON ? SIGKILL : SIGTERM);
+    if (kind != OUR_PYTHON) connect_streams(s, kind);
     else {
         signal(SIGALRM, SIG_DFL);
         sigdelset(mask, SIGALRM);
@@ -235,7 +236,8 @@ static int wait_for(pid_t child, const sigset_t *forwarded) {
     return status;
 }
 
-int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held) {
+int shmb_child_run(char *const *command, char *const *environment, enum child_kind kind,
+                   struct streams *s) {
     pid_t parent = getpid();
     sigset_t forwarded, old;
     struct sigaction handlers[FORWARDED_COUNT];
@@ -244,12 +246,12 @@ int shmb_child_run(char *const *command, char *const *environment, struct stream
     for (int i = 0; i < FORWARDED_COUNT; i++) sigaddset(&forwarded, FORWARDED[i]);
     sigprocmask(SIG_BLOCK, &forwarded, &old);
     pid_t child = fork();
-    if (child == 0) start(command, environment, s, held, parent, &old);
+    if (child == 0) start(command, environment, kind, s, parent, &old);
     int error = errno;
     compiler = child > 0 ? child : 0;
     forward_signals(handlers);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    for (int end = 1; held && end >= 0; end--) {
+    for (int end = 1; kind == HELD_COMPILER && end >= 0; end--) {
         close(s->out.pipe[end]); /* or -1: neither is used again */
         close(s->err.pipe[end]);
         if (end && child > 0) drain(child, s);

@@ -29,11 +29,13 @@ bool shmb_streams_keep(struct streams *s, char *const *command, bool reads, cons
 /* Writes what was held back to our stdout and stderr. False, with errno: not all of it. */
 bool shmb_streams_deliver(const struct streams *s);
 
-/* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends; held: with
- * what it prints held back. When this process is killed it gets SIGTERM. If `s` is NULL it is our
- * Python, which gets SIGKILL then, and SIGALRM after a minute unless it calls alarm(0). Returns
- * its status as waitpid does; -1, with errno: it cannot be started. */
-int shmb_child_run(char *const *command, char *const *environment, struct streams *s, bool held);
+enum child_kind { COMPILER, HELD_COMPILER, OUR_PYTHON };
+/* Runs a command, which ends with NULL and $PATH finds, in an environment until it ends. When this
+ * process is killed, a compiler gets SIGTERM. OUR_PYTHON needs no streams; it gets SIGKILL then,
+ * and SIGALRM after a minute unless it calls alarm(0). Returns its status as waitpid does; -1, with
+ * errno: it cannot be started. */
+int shmb_child_run(char *const *command, char *const *environment, enum child_kind kind,
+                   struct streams *s);
 /* Was SIGINT, SIGTERM or SIGHUP passed to a compiler? */
 bool shmb_child_signalled(void);
 /* Becomes the command instead. Returns 127, after a message, if that is impossible. */

@@ -108,7 +108,7 @@ int shmb_run_ask(shmb_run *r) {
                   word);
         return -1;
     }
-    int status = shmb_child_run(r->asking, all, &streams, true);
+    int status = shmb_child_run(r->asking, all, HELD_COMPILER, &streams);
     if (status < 0) shmb_fail_errno(&why, "the compiler cannot be started");
     return status;
 }
@@ -259,7 +259,7 @@ static int compile_again(struct shmb_run *r, enum shmb_build_failure kind, bool 
     bool quiet = failed && held_errors() >= 0;
     bool always = failed && (!quiet || strstr(why.message, "; see "));
     if (r->strict) return -1;
-    int status = quiet ? shmb_child_run(r->plain, environ, &streams, false) : -1;
+    int status = quiet ? shmb_child_run(r->plain, environ, COMPILER, &streams) : -1;
     if (!quiet || status == 0) warn(r, kind, always);
     if (status >= 0) return status;
     if (streams.reads) lseek(0, 0, SEEK_SET);
