@@ -1,9 +1,9 @@
-"""What it takes to put the library into a compiler: lines, bytes, threads, memory, CPU.
+"""What it takes to put the library into a compiler: lines, bytes, threads, memory.
 
     python bench integration [--json FILE]
 
 plug-ins  of the examples: lines of code, those among them that use the library, bytes of the built
-          file, seconds of CPU to build it
+          file
 by hand   lines of the functions that ask this folder's policy through a protocol of one's own, and of
           those that do it with the library
 compilers clang with the inliner's plug-in: bytes of the files that it loads, threads and memory, by URL
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import tempfile
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import deploy
 from llvm_inliner import EXAMPLES, build_plugin
-from program import BENCH, SHMBRIDGE, cpu_used, options, report
+from program import BENCH, SHMBRIDGE, options, report
 from run import machine
 from sources import fetch_lua
 
@@ -81,11 +80,10 @@ def plugins(folder: Path) -> list[dict[str, Any]]:
     for name in PLUGINS:
         sources = [*(EXAMPLES / name).glob("*.cpp"), *(EXAMPLES / name).glob("*.h")]
         code = [line for source in sources for line in lines(source)]
-        before = cpu_used(resource.RUSAGE_CHILDREN)
         built = build_plugin(22, folder / name, EXAMPLES / name)
-        seconds = cpu_used(resource.RUSAGE_CHILDREN) - before
-        row = {"name": name, "lines": len(code), "bytes": built.stat().st_size, "seconds": seconds}
-        rows.append(row | {"using": sum(bool(USES.search(line)) for line in code)})
+        using = sum(bool(USES.search(line)) for line in code)
+        row = {"name": name, "lines": len(code), "using": using, "bytes": built.stat().st_size}
+        rows.append(row)
     return rows
 
 

@@ -20,7 +20,9 @@ from tables import Found, caption, change, conditions, dated, per, short, span, 
 
 PAGES = [RESULTS.parent / f"{name}.md" for name in ("results", "performance")]
 PAGES.append(RESULTS.parents[1] / "examples/regalloc/README.md")
-GREY_TEXT, BRIGHT_BLUE = "#767676", "#3b8eea"  # legible on white and on black
+GREY, BLUE = "#59636e", "#0969da"  # as those of docs/pictures.py, on light pages and on dark ones
+DARK = f"""@media (prefers-color-scheme: dark) {{
+[style*="{GREY}"] {{ fill: #9198a1 !important }} [style*="{BLUE}"] {{ fill: #58a6ff !important }} }}"""
 
 
 # ---- Tables: from measurements to lines ----
@@ -78,17 +80,16 @@ def urls(found: Found) -> list[str]:
 
 
 def integration(found: Found) -> list[str]:
-    """Lines, size and build of the plug-ins; lines by hand; what a compiler loads."""
+    """Lines and size of the plug-ins; lines by hand; what a compiler loads."""
 
     def kilobytes(size: float) -> str:
         return f"{size / 1000:.0f} kB" if size < 1e6 else f"{size / 1e6:.0f} MB"
 
     rows = [
         [f"`{each['name']}`", each["lines"], each["using"], kilobytes(each["bytes"])]
-        + [f"{each['seconds']:.1f} s"]
         for each in found["rows"]
     ]
-    head = ["plug-in", "lines of code", "that use the library", "built", "CPU to build it"]
+    head = ["plug-in", "lines of code", "that use the library", "built"]
     hand = [[each["name"], each["compiler"], each["model"]] for each in found["by hand"]]
     plain, *others = found["compilers"]
     loads = [["`plain`", "-", plain["threads"], f"{plain['memory'] / 1e6:.0f} MB"]]
@@ -253,18 +254,20 @@ def bars(values: dict[str, float], label: Callable[[float], str], path: Path) ->
     phone: a name is above its bar."""
     from matplotlib import pyplot
 
-    with pyplot.rc_context({"text.color": GREY_TEXT}):
+    with pyplot.rc_context({"text.color": GREY}):
         figure, panel = pyplot.subplots(
             figsize=(4.4, 0.1 + 0.5 * len(values)), layout="constrained"
         )
         for y, (name, value) in enumerate(values.items()):
-            colour = BRIGHT_BLUE if name.startswith("shm") else GREY_TEXT
+            colour = BLUE if name.startswith("shm") else GREY
             panel.barh(-y, value, 0.35, color=colour)
             panel.annotate(label(value), (max(value, 0), -y), (6, -4), textcoords="offset points")
             panel.text(0, 0.27 - y, name)
         panel.margins(x=0.3, y=0.01)
+        panel.set_xlim(left=min(0, *values.values()))
         panel.axis("off")
-        figure.savefig(path, transparent=True)
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+        path.write_text(path.read_text().replace("</style>", f"{DARK}</style>"))
         pyplot.close(figure)
 
 
