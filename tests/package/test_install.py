@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import build.util
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -130,15 +131,13 @@ def declared():
 
 
 def with_flags(program, cflags, libs, **environment):
-    """What the program prints, compiled and linked with these flags, which are quoted for a
-    shell."""
+    """What the program prints, compiled and linked with these flags, quoted for a shell."""
     run("cc", *shlex.split(cflags), program, *shlex.split(libs), "-o", program.with_suffix(""))
     return run(program.with_suffix(""), **environment).strip()
 
 
 def with_cmake(program, find, target, *options, **environment):
-    """What the program prints, built by a CMake project that finds the library in the way of the
-    line `find`."""
+    """What the program prints, built by CMake, which finds the library by the line `find`."""
     needs("cmake")
     project = program.parent
     (project / "CMakeLists.txt").write_text(
@@ -165,21 +164,32 @@ def test_one_wheel_serves_every_python(wheel):
 def test_the_wheel_holds_the_c_library_and_no_links(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    wanted = [
-        "py.typed",
-        "include/shmbridge.hpp",
-        "include/shmbridge_rl.hpp",
-        *(str(file.relative_to(CDEF)) for file in HEADERS),
-    ]
-    wanted += ["lib/libshmbridge.a", "lib/pkgconfig/shmbridge.pc"]
-    wanted += [
-        f"lib/cmake/shmbridge/shmbridge-{part}.cmake"
-        for part in ("config", "config-version", "targets")
-    ]
+    wanted = [str(file.relative_to(CDEF)) for file in CDEF.glob("include/**/*.h*")]
+    wanted += ["py.typed", "lib/libshmbridge.a", "lib/pkgconfig/shmbridge.pc"]
+    parts = ("config", "config-version", "targets")
+    wanted += [f"lib/cmake/shmbridge/shmbridge-{part}.cmake" for part in parts]
     assert {f"shmbridge/{name}" for name in wanted} <= names
     assert not [name for name in names if not name.startswith(("shmbridge/", "shmbridge-"))]
     libraries = {name for name in names if ".so" in name and not name.endswith(".abi3.so")}
     assert libraries == {f"shmbridge/lib/{name}" for name in (SONAME, "libshmbridge-preload.so")}
+
+
+def test_a_released_wheels_description_links_to_the_repository(tmp_path):
+    """PyPI resolves no relative link."""
+    for name in ("pyproject.toml", "README.md", "LICENSE", "cdef/include/shmbridge.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    with open(tmp_path / "pyproject.toml", "r+") as project:
+        if "\n[project.urls]" not in project.read():
+            project.write('[project.urls]\nRepository = "https://example.org/shmbridge"\n')
+    run(sys.executable, ROOT / "release/readme.py", tmp_path, "v1")
+    metadata = build.util.project_wheel_metadata(tmp_path, isolated=False)
+    address = metadata["Project-URL"].removeprefix("Repository, ")
+    links = re.findall(r"(!?)\[[^]]*\]\(([^)]*)\)", metadata.get_payload())
+    for picture, link in links:
+        view = f"{address}/{'raw' if picture else 'blob'}/v1/"
+        assert link.startswith(view) and (ROOT / link[len(view) :].partition("#")[0]).is_file()
+    assert len(links) > 10
 
 
 def test_a_second_build_is_the_same_wheel(wheel, tmp_path):

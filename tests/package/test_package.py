@@ -1,6 +1,5 @@
 """What importing shmbridge brings along, and that its types are right for its users."""
 
-import inspect
 import os
 import sys
 import textwrap
@@ -154,15 +153,6 @@ def test_the_types_are_right_for_users(tmp_path):
     assert done.returncode == 0, done.stdout
     done = printed([*mypy, bad], cwd=tmp_path, timeout=None)
     assert done.stdout.count(" error: ") == len(WRONG), done.stdout
-
-
-def test_the_signatures_show_the_options():
-    options = ["channels", "slots", "request_bytes", "advice_bytes", "header_bytes", "wait"]
-    options += ["features", "advice", "deadline", "until_idle"]
-    assert list(inspect.signature(shmbridge.Host).parameters) == ["name", *options]
-    assert {"deadline", "wait", "retries", "default_advice"} < inspect.signature(
-        shmbridge.connect
-    ).parameters.keys()
 
 
 def test_in_the_clone_the_import_says_what_to_do(tmp_path):
