@@ -1,20 +1,17 @@
-"""python bench NAME [ARGUMENTS]: runs NAME.py of one of the folders. Its modules import those of all
-folders, and so do the programs that it starts."""
+"""python bench NAME [ARGUMENTS]: runs the module NAME of this package. README.md lists the programs."""
 
-import os
 import runpy
 import sys
 from pathlib import Path
 
 BENCH = Path(__file__).absolute().parent
-FOLDERS = [BENCH, *sorted(folder for folder in BENCH.iterdir() if folder.is_dir())]
+MODULES = {file.stem: file.relative_to(BENCH.parent) for file in BENCH.rglob("[!_]*.py")}
 
 if __name__ == "__main__":
-    found = [folder / f"{name}.py" for name in sys.argv[1:2] for folder in FOLDERS]
-    scripts = [script for script in found if script.exists()]
-    if not scripts:
-        raise SystemExit(f"{__doc__}\n\nREADME.md lists the programs.")
-    paths = [*map(str, FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    sys.path[:0], os.environ["PYTHONPATH"] = paths, os.pathsep.join(paths)
-    sys.argv = [str(scripts[0]), *sys.argv[2:]]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if not (file := MODULES.get("".join(sys.argv[1:2]))):
+        raise SystemExit(__doc__)
+    # At the end, because `import shmbridge` is to find the installed package; tests has `support`,
+    # which builds small models.
+    sys.path += [str(BENCH.parent), str(BENCH.parent / "tests")]
+    del sys.argv[0]
+    runpy.run_module(".".join(file.with_suffix("").parts), run_name="__main__", alter_sys=True)

@@ -8,8 +8,6 @@ packages are there: steps of vector environments with as many compilers, and 64 
 and 1024 float32) to a GPU and back. Every round measures each cell once; medians.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess
@@ -22,9 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from program import ROOT, compiled, options, started, write
-from replay import PROGRAMS, Way, cell, recorded_gaps
-from run import machine
+sys.path.append(str(Path(__file__).absolute().parents[1]))  # for python bench/many_cores.py
+from bench.builds import compiled
+from bench.compilers.replay import PROGRAMS, Way, cell, recorded_gaps
+from bench.program import ROOT, machine, options, started, write
 
 SPIN = "SPIN_NS = 200 * 1000"  # in wait.c
 RULES = {"200 us": SPIN, "1 ms": "SPIN_NS = 1000 * 1000", "sleep": "SPIN_NS = 0"}
@@ -81,7 +80,7 @@ def measure(
 
 
 def steps_of_environments(folder: Path, sizes: list[int]) -> list[dict[str, Any]]:
-    import steps
+    from bench.training import steps
 
     program = compiled(ROOT / "bench/training/steps_environment.c", folder / "steps_environment")
     return [{"compilers": n, **steps.measure("vector", n, program, 0.5)} for n in sizes]

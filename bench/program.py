@@ -1,12 +1,11 @@
-"""What these programs share: options, the page's table and the JSON of the figures, other programs
-and their CPU time, and the tests' builders of small models."""
-
-from __future__ import annotations
+"""What these programs share: options, the JSON of the figures, other programs and their CPU time, and
+the machine that all figures depend on."""
 
 import json
 import os
+import platform
 import resource
-import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +13,7 @@ import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, TypeVar
@@ -38,14 +38,6 @@ def write(file: Path | None, found: Any) -> None:
         file.write_text(json.dumps(found, indent=1, default=vars) + "\n")
 
 
-def report(name: str, found: dict[str, Any], file: Path | None) -> None:
-    """Prints the table that docs/results.md has under that name, and writes the JSON."""
-    from results_page import TABLES
-
-    print("", *TABLES[name](found), sep="\n")
-    write(file, found)
-
-
 def turns(all_ways: Sequence[Each], number: int) -> list[Each]:
     """The order of a round, of which each begins with another way."""
     first = number % len(all_ways)
@@ -56,33 +48,9 @@ def quartiles(values: Sequence[float]) -> list[float]:
     return quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
 
 
-def cpu_of(pid: int) -> float:
-    """Seconds of CPU of a process so far, also of threads that have ended: the clock of
-    clock_getcpuclockid."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
-def cpu_used(who: int) -> float:
-    """Seconds of CPU of this process (resource.RUSAGE_SELF), or of its children that have ended."""
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
-
-
-def busy_seconds() -> float:
-    """Of all CPUs since boot."""
-    user, nice, system, _, _, irq, soft = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
-    )
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
-
-
-def compiled(source: Path, to: Path, *flags: str) -> Path:
-    """A program in C or C++ with the installed library."""
-    compiler = ["cc", "-std=c11"] if source.suffix == ".c" else ["c++", "-std=c++17"]
-    library = subprocess.check_output([SHMBRIDGE, "config", "--cflags", "--libs"], text=True)
-    words = [*compiler, "-O2", *flags, source, *shlex.split(library), "-o", to]
-    subprocess.run(words, check=True)
-    return to
+def python(program: str, *arguments: object) -> list[str]:
+    """The command of another program of this package."""
+    return [sys.executable, str(BENCH), program, *map(str, arguments)]
 
 
 @contextmanager
@@ -113,17 +81,57 @@ def started(*command: object, **options: Any) -> Iterator[tuple[subprocess.Popen
         process.communicate()
 
 
-def onnx_models() -> Any:
-    """Its functions write ONNX models. ImportError: the package onnx is not installed."""
-    sys.path.append(str(ROOT / "tests"))
-    from support import onnx_models  # type: ignore[import-not-found]
-
-    return onnx_models
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU of a process so far, also of threads that have ended: the clock of
+    clock_getcpuclockid."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
-def tflite_graph() -> Any:
-    """A graph that writes a TFLite model."""
-    sys.path.append(str(ROOT / "tests"))
-    from support.tflite_models import Graph  # type: ignore[import-not-found]
+def cpu_used(who: int) -> float:
+    """Seconds of CPU of this process (resource.RUSAGE_SELF), or of its children that have ended."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
-    return Graph()
+
+def busy_seconds() -> float:
+    """Of all CPUs since boot."""
+    user, nice, system, _, _, irq, soft = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def first_line(command: Sequence[str | Path]) -> str:
+    """Of what the command prints; "" without the command."""
+    if not shutil.which(command[0]):
+        return ""
+    return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0]
+
+
+def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
+    """What the figures depend on."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    names = [line.split(":", 1)[1] for line in cpuinfo.splitlines() if "model name" in line]
+    versions = {}
+    for package in ("shmbridge", "numpy", "onnxruntime", *packages):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "none"
+    busy, since = busy_seconds(), time.monotonic()
+    time.sleep(1)
+    load = (busy_seconds() - busy) / (time.monotonic() - since)
+    commit = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": first_line(commit),
+        "cpu": names[0].strip() if names else platform.machine(),
+        "cpus": os.cpu_count(),
+        "virtual": "hypervisor" in cpuinfo,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "compiler": first_line(["cc", "--version"]),
+        "clang": first_line(["clang-22", "--version"]),
+        "load": load,
+        **versions,
+    }

@@ -8,8 +8,6 @@ script in callgrind; zstd compresses and reads back, which callgrind counts too,
 compared with greedy's. Needs valgrind, and what `deploy` needs. Nothing here depends on time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvm_inliner import EXAMPLES, build_plugin, text_bytes
-from program import options, report
-from run import machine
-from sources import fetch_lua, fetch_zstd
 
 import shmbridge
+from bench.compilers.plugins import EXAMPLES, build_plugin, text_bytes
+from bench.pages.results_page import report
+from bench.program import machine, options
+from bench.sources import fetch_source
 
 sys.path.append(str(EXAMPLES / "regalloc"))
 import policy  # noqa: E402
@@ -106,7 +104,7 @@ def build(sources: list[Path], flags: list[str], to: Path) -> dict[str, int]:
 
 
 def lua(folder: Path, flags: list[str], to: Path) -> dict[str, Any]:
-    source = fetch_lua(folder)
+    source = fetch_source(folder, "lua")
     found: dict[str, Any] = build([source], flags, to)
     words = [str(to), "-e", "_U=true", "all.lua"]
     tests = source.parent / "testes"
@@ -119,7 +117,7 @@ def lua(folder: Path, flags: list[str], to: Path) -> dict[str, Any]:
 def zstd(folder: Path, flags: list[str], to: Path) -> dict[str, Any]:
     main = folder / "main.c"
     main.write_text(ROUND_TRIP)
-    source = fetch_zstd(folder)
+    source = fetch_source(folder, "zstd")
     found: dict[str, Any] = build([source, main], [*flags, f"-I{source.parent}"], to)
     said = subprocess.run([to], capture_output=True, text=True)
     greedy = folder / "zstd.txt"

@@ -25,8 +25,6 @@ An alternation measures each way once, with the same part of the gaps. --record 
 deploy.py does, and writes gaps.txt.gz, the gaps between its questions. See bench/README.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -42,12 +40,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import deploy
 import numpy as np
-from llvm_inliner import INLINER
-from program import SHMBRIDGE, endless_loops, quartiles, started, turns
-from replay import GAPS, PROGRAMS, Way, cell, recorded_gaps
-from run import build, build_grpc, machine
+
+from bench.builds import build, build_grpc
+from bench.compilers.cases import inliner
+from bench.compilers.plugins import INLINER
+from bench.compilers.replay import GAPS, PROGRAMS, Way, cell, recorded_gaps
+from bench.compilers.ways import build_question_times
+from bench.program import SHMBRIDGE, endless_loops, machine, quartiles, started, turns
 
 HERE = Path(__file__).parent
 MOST_GAPS = 1500
@@ -163,22 +163,8 @@ def with_grpc(place: Place) -> Path:
     return folder
 
 
-ALL = (
-    aot,
-    onnx,
-    shm,
-    shm_each,
-    shm_8,
-    shm_py,
-    shm_py_8,
-    shm_onnx,
-    llvm,
-    llvm_py,
-    mlcb,
-    grpc,
-    grpc_py,
-)
-WAYS = {way.__name__: way for way in ALL}
+KINDS = (aot, onnx, shm, shm_each, shm_8, shm_py, shm_py_8, shm_onnx, llvm, llvm_py, mlcb, grpc, grpc_py)  # fmt: skip
+WAYS = {way.__name__: way for way in KINDS}
 
 
 def start(place: Place, names: Sequence[str]) -> list[Way]:
@@ -197,14 +183,14 @@ def start(place: Place, names: Sequence[str]) -> list[Way]:
 def record(folder: Path) -> None:
     """Writes the gaps between the questions of deploy.py's compilation, which asks in its own
     process: at most MOST_GAPS, from the middle."""
-    case, log = deploy.inliner(folder), folder / "times"
+    [case], log = inliner(folder).values(), folder / "times"
     env = {
         **os.environ,
-        "SHMBRIDGE_URL": f"onnx://{case.model}",
-        "LD_PRELOAD": str(deploy.build_question_times(folder)),
+        "SHMBRIDGE_URL": case.url("onnx", ".onnx"),
+        "LD_PRELOAD": str(build_question_times(folder)),
         "QUESTION_TIMES": str(log),
     }
-    subprocess.run([*case.asking, folder / "out.o"], check=True, env=env)
+    subprocess.run([*case.asking, *case.sources, "-o", folder / "out.o"], check=True, env=env)
     questions = np.fromfile(log, np.int64).reshape(-1, 2)
     gaps = (questions[1:, 0] - questions[:-1, 1]) / 1000
     skip = max(0, len(gaps) - MOST_GAPS) // 2

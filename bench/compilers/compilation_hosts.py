@@ -5,8 +5,6 @@ compilation_hosts.py mlcb BASE        PyPI's compilerinterface, for one compiler
 compilation_hosts.py grpc ADDRESS     compilation.proto; ADDRESS is in the folder of its descriptors
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

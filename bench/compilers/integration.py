@@ -9,8 +9,6 @@ by hand   lines of the functions that ask this folder's policy through a protoco
 compilers clang with the inliner's plug-in: bytes of the files that it loads, threads and memory, by URL
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -21,11 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import deploy
-from llvm_inliner import EXAMPLES, build_plugin
-from program import BENCH, SHMBRIDGE, options, report
-from run import machine
-from sources import fetch_lua
+from bench.compilers.cases import inliner
+from bench.compilers.plugins import EXAMPLES, build_plugin
+from bench.compilers.ways import start
+from bench.pages.results_page import report
+from bench.program import BENCH, SHMBRIDGE, machine, options
+from bench.sources import fetch_source
 
 PLUGINS = ("llvm/inliner", "phase_ordering", "loops", "unroll", "regalloc")
 # The library's names, and the methods of its classes by which a pass asks.
@@ -89,12 +88,12 @@ def plugins(folder: Path) -> list[dict[str, Any]]:
 
 def compilers(folder: Path) -> list[dict[str, Any]]:
     """clang, compiling one file of Lua."""
-    case = deploy.inliner(folder)["zstd"]
-    source = fetch_lua(folder).with_name("lvm.c")
+    case = inliner(folder)["zstd"]
+    source = fetch_source(folder, "lua").with_name("lvm.c")
     case = replace(case, sources=[source], ways="shm pipe grpc onnx aot python")
     rows, plain = [], set[Path]()
     with ExitStack() as stack:
-        for way in deploy.start(folder, case, stack):
+        for way in start(folder, case, stack):
             log = folder / f"{way.name}.ld"
             words, env = way.asking({"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(log)})
             compiler = subprocess.Popen([*words, source, "-o", way.output], env=env)

@@ -21,8 +21,6 @@ this policy sees; `shmbridge` / `inside` is only the way to the host and back. R
 within a round.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -34,11 +32,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from program import cpu_of, options, started, write
-from run import build, machine
-from sources import fetch_sqlite
-from tables import per, span
-
+from bench.builds import build
+from bench.pages.tables import per, span
+from bench.program import cpu_of, machine, options, started, write
+from bench.sources import fetch_source
 from shmbridge import _config
 
 NAME = f"bench-priority-{os.getpid()}"
@@ -194,7 +191,7 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        source = given.source or fetch_sqlite(folder)
+        source = given.source or fetch_source(folder, "sqlite")
         result = measure(Bench(given.clang, source, folder, given.at_once), given.rounds)
     report(given.clang, source, result)
     about = {"machine": machine(), "source": source.name}

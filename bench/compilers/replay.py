@@ -1,7 +1,5 @@
 """What replays a compilation, for compilation.py, waiting.py and many_cores.py."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import tempfile
@@ -12,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from program import busy_seconds, cpu_of, started
+
+from bench.program import busy_seconds, cpu_of, started
 
 GAPS = Path(__file__).with_name("gaps.txt.gz")
 PROGRAMS = (["compilation", "compilation_ask"], ["compilation_host"])

@@ -21,11 +21,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-from program import SHMBRIDGE, options, report
 from rich.progress import Progress
-from run import machine
-from sources import fetch
 
+from bench.pages.results_page import report
+from bench.program import SHMBRIDGE, machine, options
+from bench.sources import fetch
 from shmbridge._tune import ALWAYS, NEVER, callees
 from shmbridge.cli.tune import Options, Source, modules_of
 from shmbridge.training.scores import text_size

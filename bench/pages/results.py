@@ -7,8 +7,6 @@ programs describe their requirements; a figure that cannot be measured here keep
 has.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

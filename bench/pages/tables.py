@@ -1,7 +1,5 @@
 """Numbers, conditions and tables, as the pages have them."""
 
-from __future__ import annotations
-
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@ bench steps [--only ROWS] [--json FILE].
 
 See bench/README.md."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -22,9 +20,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from program import compiled, cpu_used, endless_loops, options, write
-from run import machine
 
+from bench.builds import compiled
+from bench.program import cpu_used, endless_loops, machine, options, write
 from shmbridge.envs import CompilerEnv, CompilerVectorEnv
 
 HERE = Path(__file__).parent

@@ -12,8 +12,6 @@ prints two decimals. gRPC is reached through `shmbridge relay`, since C++ alone 
 every compiler. Needs `pip install 'shmbridge[gym,grpc]'`, and what `deploy phases` needs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -28,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from deploy import bitcode, free_port, poset_rl
-from llvm_inliner import EXAMPLES
-from program import SHMBRIDGE, options, report, turns
-from run import machine
-from sources import fetch_lua
 
+from bench.compilers.cases import bitcode, poset_rl
+from bench.compilers.plugins import EXAMPLES
+from bench.compilers.ways import free_port
+from bench.pages.results_page import report
+from bench.program import SHMBRIDGE, machine, options, turns
+from bench.sources import fetch_source
 from shmbridge.envs import CompilerEnv
 from shmbridge.training.scores import ir_instructions
 
@@ -210,7 +209,9 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory() as folder:
         asking, _ = poset_rl(Path(folder))
-        module = bitcode(fetch_lua(Path(folder)).with_name("ltable.c"), Path(folder) / "ltable.ll")
+        module = bitcode(
+            fetch_source(Path(folder), "lua").with_name("ltable.c"), Path(folder) / "ltable.ll"
+        )
         for workers in map(int, given.workers.split(",")):
             found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
             for i in range(given.rounds):

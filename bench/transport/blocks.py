@@ -1,7 +1,5 @@
 """The near side's blocks in Python; see block.h."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Callable

@@ -9,8 +9,6 @@ library and has no channel. Time is wall time; CPU is user + system of
 all processes. Printed are the medians with quartiles, and the medians' ratios to plain.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import statistics
@@ -20,8 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from program import options, write
-
+from bench.program import options, write
 from shmbridge import Host, _config
 from shmbridge._llvm import compilers
 

@@ -6,12 +6,12 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from bench.program import python
+
 ROOM = 12 << 20  # bytes of a request slot: more than the largest message
 
 
@@ -21,21 +21,13 @@ class Pair:
     far is None where the near side does all of it in process."""
 
     def __init__(
-        self,
-        name: str,
-        far: Sequence[str] | None,
-        near: Sequence[str],
-        fds: Sequence[int] = (),
+        self, name: str, far: Sequence[str] | None, near: Sequence[str], fds: Sequence[int] = ()
     ) -> None:
         self.name = name
         self.near: subprocess.Popen[str] | None = None
         self.far = (
             subprocess.Popen(
-                far,
-                stdout=subprocess.PIPE,
-                text=True,
-                pass_fds=fds,
-                start_new_session=True,
+                far, stdout=subprocess.PIPE, text=True, pass_fds=fds, start_new_session=True
             )
             if far
             else None
@@ -196,10 +188,7 @@ class Place:
     def python_host(
         self, wait: str, busy: str = "idle", channels: int = 1, room: int = ROOM, *more: str
     ) -> list[str]:
-        return self._python("python_host.py", wait, self.far, busy, room, channels, *more)
+        return python("python_host", wait, self.far, busy, room, channels, *more)
 
     def python_runner(self, wait: str) -> list[str]:
-        return self._python("python_runner.py", "{NAME}", wait, self.near)
-
-    def _python(self, program: str, *arguments: object) -> list[str]:
-        return [sys.executable, str(HERE / program), *map(str, arguments)]
+        return python("python_runner", "{NAME}", wait, self.near)

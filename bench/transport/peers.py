@@ -26,16 +26,18 @@ from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be forked
 import numpy as np
-from peers_base import Ask, Peer
-from peers_hosts import PEERS as HOSTS
-from peers_memory import ASKER
-from peers_memory import PEERS as MEMORY
-from peers_sockets import PEERS as SOCKETS
-from peers_sockets import Pipe, UnixSocket
-from peers_tachyon import PEERS as TACHYON
-from peers_tachyon import build_tachyon
-from program import endless_loops, options, report, write
-from run import build, build_grpc, machine
+
+from bench.builds import build, build_grpc
+from bench.pages.results_page import report
+from bench.program import cpu_of, endless_loops, machine, options, write
+from bench.transport.peers_base import Ask, Peer
+from bench.transport.peers_hosts import PEERS as HOSTS
+from bench.transport.peers_memory import ASKER
+from bench.transport.peers_memory import PEERS as MEMORY
+from bench.transport.peers_sockets import PEERS as SOCKETS
+from bench.transport.peers_sockets import Pipe, UnixSocket
+from bench.transport.peers_tachyon import PEERS as TACHYON
+from bench.transport.peers_tachyon import build_tachyon
 
 LOOPS, CLIENTS = (0, 2), (1, 8)
 ROUNDS, SECONDS = 5, 0.4
@@ -90,10 +92,6 @@ class Child:
                 raise RuntimeError("a process has ended")
             data += part
         return data
-
-    def cpu(self) -> float:
-        """Seconds of all its threads."""
-        return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) computes it
 
     def close(self) -> None:
         if not self.pid:
@@ -193,11 +191,11 @@ def measure(
     """One server and its clients; no others run. Errors: RuntimeError, OSError, ImportError."""
     with ExitStack() as stack:
         server, askers = connected(stack, kind, size, clients, seconds, build)
-        host, near = server.cpu(), sum(each.cpu() for each in askers)
+        host, near = cpu_of(server.pid), sum(cpu_of(each.pid) for each in askers)
         for asker in askers:
             os.write(asker.to, b"g")
         time.sleep(seconds)
-        host, near = server.cpu() - host, sum(each.cpu() for each in askers) - near
+        host, near = cpu_of(server.pid) - host, sum(cpu_of(each.pid) for each in askers) - near
         samples = []
         for asker in askers:
             count = int.from_bytes(asker.read(8, server), "little")
@@ -272,10 +270,7 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     old = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
-    results = {
-        "machine": machine(PACKAGES),
-        "rows": old.get("rows", []),
-    }
+    results = {"machine": machine(PACKAGES), "rows": old.get("rows", [])}
     wanted, sizes = given.only.split(","), [int(size) for size in given.bytes.split(",")]
     with tempfile.TemporaryDirectory() as directory:
         kinds = [

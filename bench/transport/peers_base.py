@@ -5,8 +5,6 @@ the setting that its documentation names as the fastest for synchronous requests
 source. Libraries are imported in the children, so that none affects another.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable

@@ -1,19 +1,14 @@
 """Peers whose clients shmbridge's hosts serve too: gRPC, and the named pipes of
 ML-Compiler-Bridge."""
 
-from __future__ import annotations
-
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers_base import Ask, Peer, model
 
-sys.path.insert(0, str(Path(__file__).parent))  # of peers_pb2, for the host's own import
+from bench.transport.peers_base import Ask, Peer, model
 
 
 class GrpcCpp(Peer):
@@ -48,7 +43,8 @@ class Grpc(Peer):
         from concurrent.futures import ThreadPoolExecutor
 
         import grpc
-        from peers_pb2 import Advice, Features
+
+        from bench.transport.peers_pb2 import Advice, Features
 
         handler = grpc.unary_unary_rpc_method_handler(
             lambda question, _: Advice(advice=model(np.array(question.x, np.float32))),
@@ -66,7 +62,8 @@ class Grpc(Peer):
 
     def connect(self, client: int) -> Ask:
         import grpc
-        from peers_pb2 import Advice, Features
+
+        from bench.transport.peers_pb2 import Advice, Features
 
         self.channel = grpc.insecure_channel(self._address, self.options)
         grpc.channel_ready_future(self.channel).result(20)
@@ -86,7 +83,7 @@ class GrpcHost(Grpc):
     def serve(self, ready: Callable[[], None]) -> None:
         import shmbridge
 
-        url = f"grpc://{self._address}?service={self.method[1:]}&messages=peers_pb2"
+        url = f"grpc://{self._address}?service={self.method[1:]}&messages=bench.transport.peers_pb2"
         with shmbridge.Host(url, channels=self.clients, request_bytes=self.size + 4096) as host:
             ready()
             for request in host:

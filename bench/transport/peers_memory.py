@@ -1,13 +1,12 @@
 """Peers in shared memory: shmbridge, iceoryx2, the standard library's blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_uint8
 from typing import Any
 
 import numpy as np
-from peers_base import ANSWER, Ask, Peer, answer, model
+
+from bench.transport.peers_base import ANSWER, Ask, Peer, answer, model
 
 ASKER = ["peers_ask", "peers_shmbridge"]  # the program of ShmbridgeC and the pipes
 

@@ -1,13 +1,11 @@
 """Peers over pipes and sockets: the standard library's, and pyzmq."""
 
-from __future__ import annotations
-
 import selectors
 import socket
 from collections.abc import Callable
 from typing import Any
 
-from peers_base import ANSWER, Ask, Peer, answer
+from bench.transport.peers_base import ANSWER, Ask, Peer, answer
 
 
 def serve_each(ends: list[Any], turn: Callable[[Any], None]) -> None:

@@ -2,17 +2,15 @@
 
 Tachyon's C API is in its sdist, which needs C++23: clang++-22 and lld. See bench/README.md."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
-from peers_base import Ask, Peer, answer
-from program import BENCH
-from sources import fetch
+from bench.program import BENCH
+from bench.sources import fetch
+from bench.transport.peers_base import Ask, Peer, answer
 
 FOREVER = (1 << 32) - 1  # spins: the peer does not wake who polls
 

@@ -6,8 +6,6 @@ The model takes the array, reads nothing, and answers 1. ANSWER: an expression, 
 that the model returns. busy: another thread computes.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

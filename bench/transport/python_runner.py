@@ -3,17 +3,15 @@
 python_runner.py NAME WAIT CORE      NAME: a bridge's, or a URL
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys
 from typing import Any
 
 import numpy as np
-from blocks import serve_blocks
 
 import shmbridge
+from bench.transport.blocks import serve_blocks
 
 name, wait, core = sys.argv[1:]
 

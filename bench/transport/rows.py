@@ -3,8 +3,6 @@ of the JSON.
 
 effort: 1 for figures to quote, 0 for a smoke test."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import signal
@@ -14,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pairs import ROOM, Pair, Place, Row, alternate
-from program import cpu_of
+from bench.program import cpu_of
+from bench.transport.pairs import ROOM, Pair, Place, Row, alternate
 
 SIZES = (4, 2_000, 100_000, 10_000_000)  # bytes; 2000 is float32[500]
 ANSWERS = ("1.0", "1", "np.float32(1)", "np.int64(1)", "np.bool_(1)", "{'a': 1.0}")

@@ -5,8 +5,6 @@ a pause, with single and batched answers. --workers: 16 such runners and a model
 millisecond, in PyTorch and in ONNX Runtime, with one and with two workers of `shmbridge serve`.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -16,11 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from peers import measure
-from peers_base import model
-from peers_memory import ASKER, ShmbridgeC
-from program import SHMBRIDGE, options, report
-from run import build, machine
+from bench.builds import build
+from bench.pages.results_page import report
+from bench.program import SHMBRIDGE, machine, options, python
+from bench.transport.peers import measure
+from bench.transport.peers_base import model
+from bench.transport.peers_memory import ASKER, ShmbridgeC
 
 RUNNERS, ASKERS = (1, 2, 4, 8, 16, 32, 64), 16
 BYTES = 2_000
@@ -73,11 +72,8 @@ class Serve(ShmbridgeC):
 
 def workers(count: int, rounds: int, seconds: float, place: Path) -> list[dict[str, Any]]:
     """The rows of both models, with one and two workers alternately."""
-    subprocess.run([sys.executable, MODEL, place / "model.onnx"], check=True)
-    torch, onnx = (
-        ("--python", f"{MODEL}:advise"),
-        ("--onnx", f"{place}/model.onnx"),
-    )
+    subprocess.run(python("workers_model", place / "model.onnx"), check=True)
+    torch, onnx = (("--python", f"{MODEL}:advise"), ("--onnx", f"{place}/model.onnx"))
     rows = []
     for name, words in (("PyTorch", torch), ("ONNX Runtime", onnx)):
         kinds = {n: type("", (Serve,), {"workers": n, "model": words}) for n in (1, 2)}

@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import sweep_models
-from pairs import HERE, Pair, Place
-from program import ROOT, SHMBRIDGE, options, report
-from run import build, machine
+from bench.builds import build
+from bench.pages.results_page import report
+from bench.program import ROOT, SHMBRIDGE, machine, options, python
+from bench.transport import sweep_models
+from bench.transport.pairs import Pair, Place
 
+HERE = Path(__file__).absolute().parent
 STEP, LONGEST = 500, 50_000  # floats
 ROUNDS, SECONDS = 5, 0.02  # of a block
 
@@ -48,7 +50,7 @@ WAYS = (
     Way("aot", "aot://{model}.so", None),
     Way("onnx", "onnx://{model}.onnx", None),
     Way("tflite", "tflite://{model}.tflite", None),
-    Way("python in process", "python://sweep_models:answer", None),
+    Way("python in process", f"python://sweep_models:answer?path={HERE}", None),
     Way("pipe, flatbuffers", "pipe://{path}?serdes=flatbuffers"),
     Way("pipe, bitstream", "pipe://{path}?serdes=bitstream"),
     Way("pipe, json", "pipe://{path}?serdes=json"),
@@ -89,7 +91,7 @@ def start(way: Way, place: Place, length: int, stack: ExitStack) -> Pair:
     name = f"sweep-{os.getpid()}-{WAYS.index(way)}"
     url = way.url.format(name=name, path=path, model=place.build / "%zu")
     how = [way.far or ""][way.far == "host" :]
-    far = [sys.executable, str(HERE / "sweep_host.py"), str(place.far), url, *how]
+    far = python("sweep_host", place.far, url, *how)
     near = place.c_runner("adaptive") if way.near == "C" else place.python_runner("adaptive")
     if way.near == "MLIR":
         ours = ["SWEEP_URL={NAME}", f"SWEEP_CORE={place.near}", "mlir-opt-22", "/dev/null"]

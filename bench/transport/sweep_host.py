@@ -5,21 +5,18 @@ sweep_host.py CORE URL         a shmbridge host
 sweep_host.py CORE URL relay   a gRPC host, and `shmbridge relay` from URL to it
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 
-from program import SHMBRIDGE, started
+from bench.program import SHMBRIDGE, python, started
 
 ROOM = 1 << 19  # bytes of the longest request: 50 000 floats, which JSON makes doubles
 
 
 def serve(core: int, url: str) -> None:
-    from sweep_models import answer
-
     import shmbridge
+    from bench.transport.sweep_models import answer
 
     with shmbridge.Host(url, request_bytes=ROOM) as host:
         signal.signal(signal.SIGTERM, lambda *_: host.close())  # which ends the loop
@@ -30,7 +27,7 @@ def serve(core: int, url: str) -> None:
 
 
 def relay(core: int, url: str) -> None:
-    host = sys.executable, __file__, core, "grpc://127.0.0.1:0"
+    host = python("sweep_host", core, "grpc://127.0.0.1:0")
     with started(*host) as (_, target), started(SHMBRIDGE, "relay", url, target) as (between, _):
         os.sched_setaffinity(between.pid, {core})
         signal.signal(signal.SIGTERM, lambda *_: None)  # the others of this group get it too

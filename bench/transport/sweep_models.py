@@ -1,14 +1,11 @@
 """The model of sweep.py, as a function and in files: a dense layer of float32[n] and a threshold. It
 advises an int64."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from program import onnx_models, tflite_graph
 
 # Of the longest; a shorter layer has the first ones.
 WEIGHTS = np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
@@ -21,7 +18,9 @@ def answer(request: Mapping[str, Any]) -> Any:
 
 def write_tflite(file: Path, n: int) -> None:
     """Its advice is a bool."""
-    dense = tflite_graph()
+    from support.tflite_models import Graph
+
+    dense = Graph()
     features, total = (
         dense.tensor("features", "float32", (n,)),
         dense.tensor("sum", "float32", (1, 1)),
@@ -34,7 +33,8 @@ def write_tflite(file: Path, n: int) -> None:
 
 
 def write_onnx(file: Path, n: int) -> None:
-    models = onnx_models()
+    from support import onnx_models as models
+
     node, to = models.node, models.T
     dense = [
         node("MatMul", "features weights", "sum"),

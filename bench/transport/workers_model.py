@@ -1,15 +1,12 @@
 """Models that take about a millisecond of one core, for scale.py --workers: a perceptron for each of
 50 instructions with 10 features, and the sign of the sum. As a program, it writes the ONNX file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from program import onnx_models
 
 INSTRUCTIONS, FEATURES, WIDTH = 50, 10, 256
 TORCH_LAYERS, ONNX_LAYERS = 15, 38  # a millisecond of an AMD EPYC
@@ -33,7 +30,8 @@ def advise(request: Any) -> int:
 
 
 def write_onnx(path: Path) -> None:
-    models = onnx_models()
+    from support import onnx_models as models
+
     node, to, layers = models.node, models.T, weights(ONNX_LAYERS)
     nodes = [node("Reshape", "x shape", "r0")]
     for i in range(len(layers)):

@@ -34,11 +34,10 @@ import policies
 from faults import ROWS, check_fault
 
 HERE = Path(__file__).absolute().parent
-BENCH = HERE.parents[1] / "bench"
-sys.path[:0] = [str(BENCH), str(BENCH / "compilers")]
-from llvm_inliner import build_plugin  # noqa: E402
-from program import SHMBRIDGE  # noqa: E402
-from sources import fetch_marisa, fetch_zopfli  # noqa: E402
+sys.path.append(str(HERE.parents[1]))
+from bench.compilers.plugins import build_plugin  # noqa: E402
+from bench.program import SHMBRIDGE  # noqa: E402
+from bench.sources import fetch_source  # noqa: E402
 
 POLICIES = HERE / "policies.py"
 ALL = "inline,evict,priority"
@@ -149,11 +148,11 @@ class Project:
 
 
 def projects(folder: Path, quick: bool) -> list[Project]:
-    found = sorted(fetch_zopfli(folder).parent.glob("*.c"))
+    found = sorted(fetch_source(folder, "zopfli").parent.glob("*.c"))
     c = Project("make", "clang-22", found)
     if quick:
         return [c]
-    lib = fetch_marisa(folder).parents[1]
+    lib = fetch_source(folder, "marisa").parents[1]
     include = ["-I", str(lib), "-I", str(lib.parent / "include")]
     return [c, Project("ninja", "clang++-22", sorted(lib.rglob("*.cc")), include)]
 

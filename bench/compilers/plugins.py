@@ -1,11 +1,9 @@
 """Plug-ins of the examples, and the size of what a compiler makes."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
-from program import SHMBRIDGE
+from bench.program import SHMBRIDGE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INLINER = EXAMPLES / "llvm" / "inliner"

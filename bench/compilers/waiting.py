@@ -7,8 +7,6 @@ measures all of them once; pairs in which the machine lost more than 2 % to othe
 Prints us for a question, and ratios to `rule` with their 95 % intervals (paired bootstrap).
 """
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess
@@ -20,9 +18,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from program import ROOT, endless_loops, options, started, turns, write
-from replay import PROGRAMS, Way, cell, recorded_gaps
-from run import build, machine
+from bench.builds import build
+from bench.compilers.replay import PROGRAMS, Way, cell, recorded_gaps
+from bench.program import ROOT, endless_loops, machine, options, started, turns, write
 
 RATIOS = ("mean", "both", "wall")
 SITUATIONS = [(n, loops, pauses) for pauses in (True, False) for loops in (0, 2) for n in (1, 2, 4)]
