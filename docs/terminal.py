@@ -1,4 +1,4 @@
-"""Draws docs/results/terminal.svg, the animation of README, from what its commands print.
+"""Draws docs/pictures/terminal.svg, the animation of README, from what its commands print.
 
 python docs/terminal.py    # needs clang-22, and pip install 'shmbridge[compile]'
 """
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import onnx
 from onnx import TensorProto, helper
 
-PICTURE = Path(__file__).parent / "results" / "terminal.svg"
+PICTURE = Path(__file__).parent / "pictures" / "terminal.svg"
 POLICY = """def advise(request):
     blocks = request["callee_basic_block_count"]
     return int(blocks[0] < 0)

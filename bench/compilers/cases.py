@@ -96,7 +96,7 @@ def poset_rl(folder: Path) -> tuple[list[str], list[str]]:
     """The commands of POSET-RL, of opt with the plug-in and of the original, and its trained
     network, folder/poset_rl.onnx."""
     place, model = EXAMPLES / "phase_ordering", folder / "poset_rl.onnx"
-    shutil.copy(EXAMPLES.parent / "docs/results/poset_rl.onnx", model)
+    shutil.copy(place / "poset_rl.onnx", model)
     plugin = build_plugin(VERSION, folder / "build", place)
     vocabulary, kernels = folder / "ir2vec.json", (EXAMPLES / "regalloc/kernels").glob("*.c")
     train = [sys.executable, EXAMPLES / "vocabulary.py", "ir", vocabulary, *sorted(kernels)]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from bench.pages.tables import Found, per, short
 from bench.pages.transport_tables import WAYS
+from bench.program import ROOT
 
+FOLDER = ROOT / "docs/pictures"
 GREY, BLUE = "#59636e", "#0969da"  # as those of docs/pictures.py, on light pages and on dark ones
 DARK = f"""@media (prefers-color-scheme: dark) {{
 [style*="{GREY}"] {{ fill: #9198a1 !important }} [style*="{BLUE}"] {{ fill: #58a6ff !important }} }}"""
@@ -124,7 +126,7 @@ PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
 }
 
 
-def draw(found: dict[str, Found], folder: Path) -> None:
+def draw(found: dict[str, Found]) -> None:
     try:
         import matplotlib
     except ImportError:
@@ -134,4 +136,4 @@ def draw(found: dict[str, Found], folder: Path) -> None:
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "results"}
     for name, (picture, _) in PICTURES.items():
         if name in found:
-            picture(found[name], folder / f"{name}.svg")
+            picture(found[name], FOLDER / f"{name}.svg")

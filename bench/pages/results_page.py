@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.pages import compilers_tables as compilers
 from bench.pages import transport_tables as transport
-from bench.pages.pictures import PICTURES, draw
+from bench.pages.pictures import FOLDER, PICTURES, draw
 from bench.pages.results import RESULTS
 from bench.pages.tables import Found, dated
 from bench.program import write
@@ -50,8 +50,8 @@ def section(name: str, found: dict[str, Found]) -> list[str]:
     if name not in found:
         return [f"Not measured yet: `python bench results --only {name}`.", ""]
     lines = [*TABLES[name](found[name]), ""]
-    if name in PICTURES and (RESULTS / f"{name}.svg").exists():
-        lines = [f"![{PICTURES[name][1]}](results/{name}.svg)", "", *lines]
+    if name in PICTURES and (FOLDER / f"{name}.svg").exists():
+        lines = [f"![{PICTURES[name][1]}](pictures/{name}.svg)", "", *lines]
     return lines
 
 
@@ -75,7 +75,7 @@ def measured() -> dict[str, Found]:
 
 def main() -> int:
     found = measured()
-    draw(found, RESULTS)
+    draw(found)
     for page in PAGES:
         page.write_text(filled(page, found))
     return 0
