@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,28 @@ def is_file(path: Path, inode: int) -> bool:
         return False
 
 
-def unlink_bridge(name: str, inode: int, worker: int = 0) -> None:
-    """Removes the caller's own bridge."""
-    path = names.segment_path(name, worker=worker)
-    if is_file(path, inode):  # a name may be anyone's by now
-        _unlink(path)
+@dataclass(frozen=True)
+class OwnSegment:
+    """The segment of a host of this process, and that host."""
+
+    name: str  # the bridge's
+    host: Any  # shmb_host *
+    inode: int
+    worker: int  # the host's number among those that share the name
+
+    def has_name(self) -> bool:
+        """Can runners find it? The name may be anyone's by now."""
+        return is_file(names.segment_path(self.name, worker=self.worker), self.inode)
+
+    def unlink(self) -> None:
+        if self.has_name():
+            _unlink(names.segment_path(self.name, worker=self.worker))
+
+    def memory(self) -> Any:
+        """The mapping, which lives, with the host, as long as this or any array over it."""
+        size = ffi.new("uint64_t *")
+        base = lib.shmb_host_memory(self.host, size)
+        return ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(self.host)), size[0])
 
 
 def _remove_if_dead(path: Path) -> list[str]:
@@ -215,11 +233,9 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
         ) from error
 
 
-def create_host(
-    name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1
-) -> tuple[Any, int]:
-    """Makes a bridge and its host: (shmb_host *, the segment's inode). plan: a shmb_plan *. worker:
-    the host's number among the `workers` that share the name.
+def _create_host(name: str, plan: Any, wait: int, worker: int = 0, workers: int = 1) -> OwnSegment:
+    """Makes a bridge and its host. plan: a shmb_plan *. worker: the host's number among the
+    `workers` that share the name.
 
     The segment gets its name only when it is complete. Errors: InUseError, InvalidError,
     NotPermittedError, SystemCallError.
@@ -237,43 +253,41 @@ def create_host(
     place = names.segment_path(name).parent
     with _call("shm_open" if place == names.SHM else "open", place, needed):
         fd, session = _new_file(name)
-    temporary, inode = names.segment_path(name, session), os.fstat(fd).st_ino
-
-    def undo() -> None:
-        _unlink(temporary)
-        unlink_bridge(name, inode, worker)
-
-    with errors.undone_by(undo):
+    temporary, out = names.segment_path(name, session), ffi.new("shmb_host **")
+    inode = os.fstat(fd).st_ino
+    with errors.undone_by(lambda: _unlink(temporary)):
         with errors.undone_by(lambda: os.close(fd)):
             with _call("posix_fallocate", place, needed, fd):
                 if number := lib.shmb_plan_reserve(plan, fd, bytes_needed):
                     raise OSError(number, os.strerror(number))
-            out = ffi.new("shmb_host **")
             status = lib.shmb_host_create(fd, plan, bytes.fromhex(session), wait, out)
             if status:
                 text = ffi.string(lib.shmb_host_error(out[0], -1)).decode()
                 lib.shmb_host_free(out[0])
                 errors.raise_status(status, text)
         lib.shmb_host_set_workers(out[0], workers)
-        with errors.undone_by(lambda: lib.shmb_host_free(out[0])), _call("link", place, needed):
+        made = OwnSegment(name, out[0], inode, worker)
+        with (
+            errors.undone_by(lambda: lib.shmb_host_free(out[0])),
+            errors.undone_by(made.unlink),
+            _call("link", place, needed),
+        ):
             _publish(temporary, name, worker, workers == 1)
-    return out[0], inode
+    return made
 
 
-def create(
-    name: str, plan: Any, wait: int, worker: int, workers: int, private: bool
-) -> tuple[str, Any, int]:
-    """The same, and the bridge's name first. private: runners get that name from the host, so where
-    there is no room for it, it is made in $TMPDIR."""
+def create(name: str, plan: Any, wait: int, worker: int, workers: int, private: bool) -> OwnSegment:
+    """The same. private: runners get the name from the host, so where there is no room for it, the
+    bridge is made in $TMPDIR."""
     try:
-        return name, *create_host(name, plan, wait, worker, workers)
+        return _create_host(name, plan, wait, worker, workers)
     except errors.SystemCallError:
         if not private:
             raise
         with contextlib.suppress(OSError, errors.ShmbridgeError):
             names.spare_place().mkdir(0o700, exist_ok=True)
             there = names.bridge_name(f"{names.spare_place()}/{Path(name).name}")
-            return there, *create_host(there, plan, wait)
+            return _create_host(there, plan, wait)
         raise
 
 

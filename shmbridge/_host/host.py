@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,7 +15,7 @@ from shmbridge._host.batch import Batch
 from shmbridge._host.receiving import SLICE_NS, Keys, Receiving
 from shmbridge._host.request import Request
 from shmbridge._host.service import Model, Path, Question, Service
-from shmbridge._host.serving import Rest, Serving
+from shmbridge._host.serving import Serving
 from shmbridge._native import ffi, lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import HostOptions, Wait, split, wait_code
@@ -27,7 +26,18 @@ if TYPE_CHECKING:
     from shmbridge.logs import LogWriter
 
 
-class Host(Receiving):
+class _ByScheme:
+    """Host(url) makes a host of the URL's scheme, as pathlib.Path makes a path of the system's."""
+
+    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Any:
+        kind: type = cls
+        scheme, mark, _ = str(name).partition("://")
+        if cls is Host and mark and scheme != "shm":
+            kind = plugins.find("hosts", scheme, f'there is no host for "{scheme}://"', "shm")
+        return object.__new__(kind)
+
+
+class Host(_ByScheme, Receiving):
     """The model's side of a bridge, for up to `channels` runners at once.
 
     `with Host(…) as host` closes it at the end. Once the main thread has looped over it (`serve`,
@@ -83,47 +93,21 @@ class Host(Receiving):
         deadline: float | None = HostOptions.deadline,
         until_idle: float | None = HostOptions.until_idle,
     ) -> None:
-        given = split(str(name))[1]
-        room = channels, slots, request_bytes, advice_bytes, header_bytes
-        chosen = HostOptions(*room, wait, deadline, until_idle).with_options(given)
-        if chosen.deadline is not None and not chosen.deadline > 0:
-            raise InvalidError(f"deadline={chosen.deadline!r}: expected seconds, more than 0")
-        self.name = names.bridge_name(str(name))
-        self._features = None if features is None else {spec.name: spec for spec in features}
-        self._advice = None if advice is None else {spec.name: spec for spec in advice}
-        self._until_idle = chosen.until_idle
-        try:
-            self._plan = plan = ffi.new(
-                "shmb_plan *",
-                {name: getattr(chosen, name) for name, _ in ffi.typeof("shmb_plan").fields},
-            )
-        except (OverflowError, TypeError) as error:
-            raise InvalidError(
-                f'channels, slots and bytes must be whole numbers, or texts such as "64K": {error}'
-            ) from None
-        super().__init__()  # close() needs it, which an interrupt may call from here on
-        share = wait_code(chosen.wait), self._worker, self._workers, self._private
-        self.name, self._h, self._inode = segment.create(self.name, plan, *share)
+        sizes = channels, slots, request_bytes, advice_bytes, header_bytes
+        options = HostOptions(*sizes, wait, deadline, until_idle)
+        options = options.with_options(split(str(name))[1])
+        super().__init__(options, features, advice)
+        self._plan = options.plan()
+        share = wait_code(options.wait), self._worker, self._workers, self._private
+        self._segment = segment.create(names.bridge_name(str(name)), self._plan, *share)
+        self.name, self._h = self._segment.name, self._segment.host
         self._url = f"shm://{self.name}"
         self._closed = False
         open_hosts.opened(self)
-        self._deadline: float | None = None
-        if chosen.deadline is not None:
-            self._set_deadline(chosen.deadline)
+        if options.deadline is not None:
+            self._set_deadline(options.deadline)
         self._address = int(ffi.cast("uintptr_t", self._h))
-        size = ffi.new("uint64_t *")
-        base, h = lib.shmb_host_memory(self._h, size), self._h
-        self._base = int(ffi.cast("uintptr_t", base))
-        # The mapping and the handle live as long as this or any array over the memory.
-        self._memory = ffi.buffer(ffi.gc(base, lambda _: lib.shmb_host_free(h)), size[0])
-
-    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
-        scheme, mark, _ = str(name).partition("://")
-        if cls is Host and mark and scheme != "shm":
-            cls = plugins.find("hosts", scheme, f'there is no host for "{scheme}://"', "shm")
-        return object.__new__(cls)
-
-    __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined] # for help() and editors
+        self._memory = self._segment.memory()
 
     # ---- Life ----
 
@@ -154,7 +138,7 @@ class Host(Receiving):
         if lib.shmb_host_forked(self._h):
             return
         try:
-            unlink(self)
+            self._segment.unlink()
         finally:
             lib.shmb_host_close(self._h)
             lib.shmb_host_wake(self._h)
@@ -297,7 +281,8 @@ class Host(Receiving):
             OSError: A file cannot be written.
         """
         service, questions = self._served(model, max_batch, max_wait, record)
-        with service, contextlib.suppress(KeyboardInterrupt), self._looping():
+        ctrl_c = contextlib.suppress(KeyboardInterrupt)
+        with service, ctrl_c, self._looping(), self._answering_with(service):
             for question in questions:
                 service.answer(question)
 
@@ -319,13 +304,13 @@ class Host(Receiving):
             InvalidError: The host already serves, or an argument is invalid.
             OSError: A file cannot be written.
         """
-        if self._rest.serving is not None and self._rest.serving.alive:
+        if self._serving is not None and self._serving.alive:
             raise InvalidError(
                 f"{self.url} already serves: expected its with block to end first, or an "
                 "assignment to its `model`"
             )
-        self._rest = Rest()
-        return Serving(self._rest, self._h, *self._served(model, **options))
+        serving = self._serving = Serving(self, *self._served(model, **options))
+        return serving
 
     def _served(
         self,
@@ -337,8 +322,3 @@ class Host(Receiving):
         size = 1 if max_batch is None else max_batch
         questions = iter(self) if size == 1 else self.batches(size, max_wait)
         return Service(model, record=record), questions
-
-
-def unlink(host: Host) -> None:
-    """Removes a host's files, whatever it does."""
-    segment.unlink_bridge(host.name, host._inode, host._worker)

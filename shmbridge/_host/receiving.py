@@ -3,20 +3,20 @@
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from shmbridge import _fastpath
-from shmbridge._bridge import names, segment
+from shmbridge._bridge.segment import OwnSegment
 from shmbridge._host.batch import Batch
 from shmbridge._host.layout import Layout
 from shmbridge._host.request import Request, pass_on
-from shmbridge._host.service import logger
-from shmbridge._host.serving import Rest
+from shmbridge._host.service import Service, logger
 from shmbridge._native import ffi, lib
+from shmbridge._urls.options import HostOptions
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
 
@@ -45,24 +45,30 @@ class Receiving:
     _request_type: type[Request] = Request
     _looped = False
     _interruptible = False  # a loop of the main thread, where Ctrl-C comes, has begun
-    _forgotten_told = _removal_told = False
+    _forgotten_told = _removal_told = _conversion_told = False
+    _serving: Any = None  # the Serving that runs
+    _deadline: float | None = None
     _may_spare = False  # a runner may be attached that no compiler uses
     _h: Any  # shmb_host *
     _address: int  # the same, for _fastpath
     _closed: bool
     name: str
     _url: str
-    _inode: int  # of the segment
-    _worker: int  # the host's number among those that share the name
-    _features: dict[str, TensorSpec] | None
-    _until_idle: float | None
-    _idle_since: float
+    _segment: OwnSegment
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        options: HostOptions,
+        features: Sequence[TensorSpec] | None,
+        advice: Sequence[TensorSpec] | None,
+    ) -> None:
+        self._until_idle = options.until_idle
+        self._features = None if features is None else {spec.name: spec for spec in features}
+        self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._layouts: dict[int, Layout] = {}  # by key
         self._came: list[Request] = []  # received, and nobody's yet
         self._asked = False  # since idleness was last looked at
-        self._rest = Rest()
+        self._service: Service | None = None  # that answers, while it does
         self._idle_since = self._looked = time.monotonic()
         self._open_then: set[tuple[int, int]] = set()  # requests without a reply at that look
         # Called with a timeout in ns; None: _fastpath.receive.
@@ -89,10 +95,21 @@ class Receiving:
         finally:
             lib.shmb_host_rest(self._h)
 
-    def _tell_refused(self, error: ShmbridgeError) -> None:
-        """Counts what did not have the wanted dtype, and reports the first."""
-        self._rest.refused += 1
-        if self._rest.refused == 1:
+    @contextlib.contextmanager
+    def _answering_with(self, service: Service) -> Iterator[None]:
+        """In the block the service can end the loop, and counts replies that fail."""
+        self._service = service
+        try:
+            yield
+        finally:
+            self._service = None
+
+    def _conversion_failed(self, error: ShmbridgeError) -> None:
+        """A reply did not fit the dtype that its runner wants: the log gets the first one."""
+        if self._service is not None:
+            self._service.errors += 1
+        if not self._conversion_told:
+            self._conversion_told = True
             logger.error("error, sent to the runner: %s", error)
 
     def _tell_forgotten(self, now: float) -> None:
@@ -206,7 +223,9 @@ class Receiving:
             if (request := self._meet(key)) is not None:
                 self._came.append(request)
             return False
-        if key == -lib.SHMB_CLOSED or self._closed or self._rest.asked:
+        if key == -lib.SHMB_CLOSED or self._closed:
+            return True
+        if self._service is not None and self._service.stopping:
             return True
         if key == -lib.SHMB_FORKED:
             raise ForkedError(
@@ -226,8 +245,7 @@ class Receiving:
     def _was_removed(self) -> bool:
         """Did somebody remove the segment's name, by which new runners find this host? It is told
         once."""
-        path = names.segment_path(self.name, worker=self._worker)
-        removed = not segment.is_file(path, self._inode)
+        removed = not self._segment.has_name()
         if removed and not self._removal_told:
             self._removal_told = True
             logger.error(

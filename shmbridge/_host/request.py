@@ -232,13 +232,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             try:
                 errors.raise_status(status, lib.shmb_host_error(self._h, self._key))
             except errors.InexactError as error:
-                return self._not_as_asked(error)
+                self._host._conversion_failed(error)  # the runner's error, not the loop's
+                return False
         return True
-
-    def _not_as_asked(self, error: errors.ShmbridgeError) -> bool:
-        """The runner has been told: what it asks for is no error of the loop that answers it."""
-        self._host._tell_refused(error)
-        return False
 
     def _reply_fields(self, fields: list[tensor.Field]) -> bool:
         h, key = self._h, self._key
@@ -253,7 +249,9 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             try:
                 fields = [tensor.as_asked(fields[0], want, "the runner")]
             except (errors.MismatchError, errors.InexactError) as error:
-                return self._fail(error.status, str(error)) and self._not_as_asked(error)
+                if self._fail(error.status, str(error)):
+                    self._host._conversion_failed(error)
+                return False
         tensors, _behind = as_tensors(fields)
         self._check_open()
         keep = self._finish()

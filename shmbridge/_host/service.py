@@ -35,6 +35,7 @@ class Service(Closing):
 
     def __init__(self, model: Model, *, record: Path | LogWriter | None = None) -> None:
         self.errors = 0  # questions that were answered with one
+        self.stopping = False  # the loop is to end after the question under way
         self.model = model
         self._told: set[Any] = set()
         self._own_record = isinstance(record, (str, os.PathLike))

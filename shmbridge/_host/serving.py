@@ -5,19 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
+from shmbridge._host.receiving import Receiving
 from shmbridge._host.service import Model, Question, Service, logger
 from shmbridge._native import lib
 from shmbridge.errors import ShmbridgeError, error_text
 
 JOIN = 0.9  # seconds that stop() waits for a model that computes
-
-
-class Rest:  # of one start, or of loops without
-    serving: Serving | None = None  # while it runs
-    refused = 0  # replies that did not have the wanted dtype
-    asked = False  # the loop is to end, and the host to stay open
 
 
 class Serving:
@@ -29,14 +23,11 @@ class Serving:
     error ends the block.
     """
 
-    def __init__(
-        self, rest: Rest, handle: Any, service: Service, questions: Iterator[Question]
-    ) -> None:
-        self._rest, self._handle, self._service = rest, handle, service
+    def __init__(self, host: Receiving, service: Service, questions: Iterator[Question]) -> None:
+        self._handle, self._service = host._h, service
         self._error: BaseException | None = None
-        rest.serving = self
         # A daemon: a model that hangs must not keep the process.
-        self._thread = threading.Thread(target=self._run, args=(questions,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(host, questions), daemon=True)
         self._thread.start()
 
     @property
@@ -51,7 +42,7 @@ class Serving:
     @property
     def errors(self) -> int:
         """How many requests were answered with an error."""
-        return self._service.errors + self._rest.refused
+        return self._service.errors
 
     @property
     def alive(self) -> bool:
@@ -65,14 +56,12 @@ class Serving:
         Raises:
             Exception: The error that ended the thread early.
         """
-        self._rest.asked = True
+        self._service.stopping = True
         if threading.current_thread() is self._thread:  # the model has had enough
             return
         if self.alive:
             lib.shmb_host_wake(self._handle)
         self._thread.join(JOIN)
-        if not self.alive:
-            self._rest.asked = False
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -87,13 +76,13 @@ class Serving:
             if error is None:
                 raise
 
-    def _run(self, questions: Iterator[Question]) -> None:
+    def _run(self, host: Receiving, questions: Iterator[Question]) -> None:
         question: Question | None = None
         try:
-            with self._service:
+            with self._service, host._answering_with(self._service):
                 for question in questions:
                     self._service.answer(question)
-                    if self._rest.asked:
+                    if self._service.stopping:
                         break
         except BaseException as error:
             logger.error("serving has ended: %s", error_text(error), exc_info=error)
@@ -103,5 +92,4 @@ class Serving:
                     question.fail(error)
         finally:
             del questions  # its end tells waiting runners that no loop is running
-            self._rest.asked = False
-            self._rest.serving = None
+            host._serving = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
-from shmbridge._native import lib
+from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError
 
 Wait: TypeAlias = Literal["adaptive", "spin", "block"]
@@ -87,6 +87,8 @@ class HostOptions:
                 object.__setattr__(self, each.name, parse(text) if isinstance(text, str) else text)
             except InvalidError as error:
                 raise InvalidError(f"{each.name}={error}") from None
+        if self.deadline is not None and not self.deadline > 0:
+            raise InvalidError(f"deadline={self.deadline!r}: expected seconds, more than 0")
 
     def with_options(self, given: dict[str, str]) -> HostOptions:
         """These, except for the options of a host's URL. InvalidError."""
@@ -95,3 +97,13 @@ class HostOptions:
             if name not in names:
                 raise InvalidError(f'unknown option "{name}": expected one of {", ".join(names)}')
         return replace(self, **given)  # type: ignore[arg-type]
+
+    def plan(self) -> Any:
+        """The segment's sizes, as a shmb_plan *. InvalidError."""
+        sizes = {name: getattr(self, name) for name, _ in ffi.typeof("shmb_plan").fields}
+        try:
+            return ffi.new("shmb_plan *", sizes)
+        except (OverflowError, TypeError) as error:
+            raise InvalidError(
+                f'channels, slots and bytes must be whole numbers, or texts such as "64K": {error}'
+            ) from None

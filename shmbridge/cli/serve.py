@@ -43,7 +43,6 @@ class Counted(Service):
     def __init__(self, model: Model, **options: Any) -> None:
         super().__init__(model, **options)
         self._answering = False
-        self.stopping = False
         self.requests = 0
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
@@ -161,10 +160,11 @@ def _answer(options: Options, host: Host, service: Counted) -> None:
     if isinstance(model, OnnxModel) and not options.record:
         host.answer_by(handle_of(model.runner), service.answered)
     batches = host.batches(options.max_batch, options.max_wait)
-    for question in batches if options.max_batch > 1 else host:
-        service.answer(question)
-        if service.stopping:
-            break
+    with host._answering_with(service):
+        for question in batches if options.max_batch > 1 else host:
+            service.answer(question)
+            if service.stopping:
+                break
 
 
 @click.command()
@@ -202,5 +202,4 @@ def serve(options: Options, background: bool, **room: Any) -> None:
             _answer(options, host, service)
         host.close()
         who = f"worker {worker.number}: " if worker else ""
-        errors = service.errors + host._rest.refused
-        out.print(f"{who}{service.requests} requests, {errors} errors")
+        out.print(f"{who}{service.requests} requests, {service.errors} errors")

@@ -65,9 +65,9 @@ def test_whatever_derives_from_an_array_keeps_its_bytes(lane, derive):
     assert in_segment(host, array)
     kept = derive(array)
     copy = array.copy()
-    watcher = np.frombuffer(host._memory, np.uint8)[
-        array.__array_interface__["data"][0] - host._base :
-    ][: array.nbytes].copy
+    memory = np.frombuffer(host._memory, np.uint8)
+    start = array.ctypes.data - memory.ctypes.data
+    watcher = memory[start : start + array.nbytes].copy
     del array
     request.reply(0)
     call.result()

@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 
+import numpy as np
+
 from shmbridge import connect
 from support.processes import until
 
@@ -25,8 +27,7 @@ def attached(in_thread, host, url=None, **options):
 
 def in_segment(host, array):
     """Is the array in the host's mapping?"""
-    start = array.__array_interface__["data"][0]
-    return host._base <= start < host._base + len(host._memory)
+    return np.may_share_memory(array, np.frombuffer(host._memory, np.uint8))
 
 
 # What a client of ML-Compiler-Bridge asks: x=11.

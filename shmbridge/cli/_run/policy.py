@@ -67,11 +67,11 @@ class Policy(Child):
                 host.close()
             time.sleep(GRACE)  # perhaps nobody is left to kill a model that hangs or loads,
             for host in hosts:  # nor to remove what it would leave
-                unlink(host)
+                host._segment.unlink()
             os._exit(1)
 
         threading.Thread(target=end_with_run, daemon=True).start()
-        from shmbridge._host.host import Host, unlink
+        from shmbridge._host.host import Host
 
         class PrivateHost(Host):
             _private = True
