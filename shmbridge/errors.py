@@ -149,7 +149,7 @@ def raise_status(status: int, text: Any) -> NoReturn:
     raise error_of(status, text)
 
 
-def refused(error: OSError) -> str:
+def sandbox_remedy(error: OSError) -> str:
     """What helps where a sandbox refuses a system call; "" if that fails for another reason."""
     sandbox = error.errno in (errno.EPERM, errno.ENOSYS)
     return "let this process's sandbox (seccomp) allow that call" if sandbox else ""
@@ -164,7 +164,7 @@ def calling(what: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, ShmbridgeError):
             raise
-        remedy = f": {refused(error)}" * bool(refused(error))
+        remedy = f": {sandbox_remedy(error)}" * bool(sandbox_remedy(error))
         raise SystemCallError(f"{what}: {error.strerror or error}{remedy}") from error
 
 

@@ -130,10 +130,10 @@ static bool dispose(struct asker *a) {
     return done;
 }
 
-/* True where the runner is ours until `leave`; else asker._refuse() has set the exception. */
+/* True where the runner is ours until `leave`; else asker._raise_in_use() has set the exception. */
 static bool enter(struct asker *a) {
     if (a->closing || atomic_exchange(&a->busy, 1))
-        return fast_done(PyObject_CallMethod((PyObject *)a, "_refuse", NULL));
+        return fast_done(PyObject_CallMethod((PyObject *)a, "_raise_in_use", NULL));
     Py_CLEAR(a->advice);
     return true;
 }
@@ -177,7 +177,7 @@ static PyObject *asker_ask(PyObject *self, PyObject *unused) {
     struct asker *a = (struct asker *)self;
     (void)unused;
     Py_CLEAR(a->advice);
-    if (a->closing) return PyObject_CallMethod((PyObject *)a, "_refuse", NULL);
+    if (a->closing) return PyObject_CallMethod((PyObject *)a, "_raise_in_use", NULL);
     return ask(a, NULL, SHMB_ANY) ? read_advice(a) : NULL;
 }
 

@@ -254,7 +254,7 @@ static int refuse(const char *folder, char **words) {
     char **all = calloc(n + 3, sizeof *all);
     if (!all) give_up();
     memcpy(all, words, 2 * sizeof *all);
-    all[2] = "--refused";
+    all[2] = "--failed";
     all[3] = text("%lld %s", run.began, shmb_run_why());
     memcpy(all + 4, words + 2, (n - 2) * sizeof *all);
     run_in_python(folder, all);

@@ -105,7 +105,7 @@ def gc(name: str | None = None) -> list[str]:
     if name is not None:
         for path in names.files(name):
             _require_ours(path)
-        refuse_living(name)
+        require_free_name(name)
         return _sweep(names.files(name))
     return _sweep(path for place in names.places() for path in place.glob("shmb.*"))
 
@@ -162,7 +162,7 @@ def _has_host(fd: int) -> bool:
     return False
 
 
-def refuse_living(name: str, worker: int | None = None) -> None:
+def require_free_name(name: str, worker: int | None = None) -> None:
     """InUseError if the name has a live host of this user: any, or that worker."""
     one = None if worker is None else names.segment_path(name, worker=worker)
     for path in [one] if one else names.segments(name):
@@ -190,7 +190,7 @@ def _take_over(name: str, worker: int, alone: bool) -> None:
     segment of a dead one, or raises."""
     path = names.segment_path(name, worker=worker)
     _require_ours(path)
-    refuse_living(name, None if alone else worker)
+    require_free_name(name, None if alone else worker)
     if not _remove_if_dead(path):
         time.sleep(0.001)  # someone else is at it
 
@@ -226,7 +226,7 @@ def _call(call: str, place: Path, needed: int, fd: int | None = None) -> Iterato
                 remedy = "mount it without huge=always, which rounds each part up to 2 MiB"
             elif free >= needed:
                 remedy = "it has no inode left: remove files, or mount it with a larger nr_inodes"
-        remedy = errors.refused(error) or (remedy and f"{remedy}; {_ELSEWHERE}")
+        remedy = errors.sandbox_remedy(error) or (remedy and f"{remedy}; {_ELSEWHERE}")
         raise errors.SystemCallError(
             f"cannot create a bridge in {place}: {call}: {error.strerror or error} ({needed} bytes "
             f"are needed{room}){remedy and f': {remedy}'}"
@@ -313,7 +313,7 @@ def _publish(temporary: Path, name: str, worker: int, alone: bool) -> None:
     """Gives a complete segment its name, atomically: a link fails where a name exists."""
     for _ in range(10):
         if alone:
-            refuse_living(name)  # a further worker, too, while the first one is replaced
+            require_free_name(name)  # a further worker, too, while the first one is replaced
         with contextlib.suppress(FileExistsError):
             os.link(temporary, names.segment_path(name, worker=worker))
             temporary.unlink()

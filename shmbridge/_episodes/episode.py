@@ -20,14 +20,14 @@ from shmbridge._fastpath import (
     UNKNOWN,
     WRONG,
 )
-from shmbridge._host.request import lay_down
+from shmbridge._host.request import detach
 from shmbridge._values import tensor
 from shmbridge.errors import InvalidError, MismatchError, RunnerGoneError
 
 # What a request has besides the observation, for C; and "reward.NAME", where several agents ask
 # through one runner.
 REPORT = ("agent", "reward", "done", "truncated", "step")
-MUTE = 10  # compilers in a row that asked nothing
+SILENT = 10  # compilers in a row that asked nothing
 
 LEFT = "the compiler died or disconnected during the episode"
 NEXT = "the compiler began another episode during this one"
@@ -57,7 +57,7 @@ class Episode:
         self.label = ""  # its worker's
         self.chosen = False  # the caller chose the program by its name
         self.before: dict[str, Any] = {}  # the info of the last drive, in a compilation of several
-        self.mute = 0  # compilers in a row that asked nothing
+        self.silent = 0  # compilers in a row that asked nothing
 
     @property
     def now(self) -> State:
@@ -68,7 +68,7 @@ class Episode:
     def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """One is to begin, at the next wait. One under way is given up."""
         self.give_up()
-        self.mute = 0
+        self.silent = 0
         self._start(seed, options)
 
     def _start(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -86,7 +86,7 @@ class Episode:
         if now.state == OPEN and now.reports == UNKNOWN and self.workers is None:
             self.channels.hold(now.key)
         elif now.state == OPEN:
-            self.channels.refuse(self.channels.read(now.key))
+            self.channels.reject(self.channels.read(now.key))
         self._free(False)
 
     def _free(self, over: bool) -> None:
@@ -122,7 +122,7 @@ class Episode:
             else:
                 request.reply(**several, learner=True) if several else request.reply(learner=action)
         finally:
-            if not lay_down(request):
+            if not detach(request):
                 self.rows.core.move(self.row, SENT)
 
     def time_out(self, seconds: float | None) -> None:
@@ -162,11 +162,11 @@ class Episode:
 
     def _start_another(self, outcome: Any) -> None:
         """The compiler asked nothing."""
-        mute = self.mute = self.mute + 1
+        silent = self.silent = self.silent + 1
         self.give_up()
-        if mute > MUTE or self.chosen:
+        if silent > SILENT or self.chosen:
             raise InvalidError(
-                f"compilations in a row that asked nothing: {mute}; "
+                f"compilations in a row that asked nothing: {silent}; "
                 f"the last: {outcome.kind}: try {outcome.command}\n{outcome.stderr}"
             )
         self._start()
@@ -207,11 +207,11 @@ class Episode:
             return True
         if verdict == ENDED:
             request.reply(0)
-        lay_down(request)
+        detach(request)
         if verdict in (TAKEN, ENDED):
             if begins:
                 self.channels.give(key, self)
-            self._told(info, verdict == ENDED)
+            self._store_info(info, verdict == ENDED)
         elif verdict == ANOTHER:
             self._over(False, {"error": NEXT})
             self.channels.hold(key)
@@ -237,7 +237,7 @@ class Episode:
             values["rewards"] = rewards
         return values
 
-    def _told(self, info: dict[str, Any], ended: bool) -> None:
+    def _store_info(self, info: dict[str, Any], ended: bool) -> None:
         """What came with a request. Rewards of agents add up, as those of the row do."""
         rows, row = self.rows, self.row
         if self.workers is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shmbridge import Host, Request
 from shmbridge._host.layout import channel_of
-from shmbridge._host.request import lay_down
+from shmbridge._host.request import detach
 from shmbridge.errors import Closing, InvalidError, ShmbridgeError, undone_by
 from shmbridge.training import Workers
 
@@ -32,7 +32,7 @@ class CompilerPool(Closing):
         self._channels = Channels(self.host, workers)
         if workers is not None:
             with undone_by(self.close):
-                workers.open(self.host.url, self._channels.keys.channels)
+                workers.open(self.host.url, self._channels.loop.channels)
 
     def close(self) -> None:
         """Closes the host, and ends the workers. Other compilers get ClosedError."""
@@ -49,10 +49,10 @@ class Channels:
 
     def __init__(self, host: Host, workers: Workers | None) -> None:
         self.host, self.workers = host, workers
-        self.keys = host._by_key()
+        self.loop = host._environment_loop()
         # The request of a key; None where its runner has gone or is refused. Without a reply it is
         # to be laid down.
-        self.read = self.keys.take
+        self.read = self.loop.take
         self.envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, Any] = {}  # episodes by channel
         self._labels: dict[str, Any] = {}  # the same of workers
@@ -61,7 +61,7 @@ class Channels:
     def reserve(self, n: int) -> int:
         """Room for so many more environments: the first one's number."""
         each = 1 if self.workers is None else self.workers.channels
-        need, found = (self.envs + n) * each, self.keys.channels
+        need, found = (self.envs + n) * each, self.loop.channels
         if need > found:
             raise InvalidError(
                 f"expected a host with channels={need} or more, found {found}: "
@@ -70,12 +70,12 @@ class Channels:
         self.envs += n
         return self.envs - n
 
-    def refuse(self, request: Request | None, why: str = GIVEN_UP) -> None:
+    def reject(self, request: Request | None, why: str = GIVEN_UP) -> None:
         with contextlib.suppress(ShmbridgeError):  # the host is closed: it knows
             if request is not None:
                 request.fail(why)
 
-    def came(self, key: int, begin_with: Callable[[int], bool]) -> None:
+    def dispatch(self, key: int, begin_with: Callable[[int], bool]) -> None:
         """A request that C does not take by itself, perhaps the first one of an episode."""
         channel = channel_of(key)
         owner = self._owners.get(channel)
@@ -123,22 +123,22 @@ class Channels:
             return
         label = request.label
         if label in self._labels:
-            lay_down(request)
+            detach(request)
             self._owners[channel_of(key)] = owner = self._labels[label]
             if not owner.look(key):
-                self.refuse(self.read(key), NO_EPISODE)
+                self.reject(self.read(key), NO_EPISODE)
         elif workers.ahead(label):
-            lay_down(request)
+            detach(request)
             self.hold(key)
         else:
-            self.refuse(request, NO_EPISODE)
+            self.reject(request, NO_EPISODE)
 
     def _hold_first(self, key: int) -> None:
         request = self.read(key)
         if request is None or "step" in request:
-            self.refuse(request, NO_EPISODE)
+            self.reject(request, NO_EPISODE)
         else:
-            lay_down(request)
+            detach(request)
             self.hold(key)
 
     def let_go(self, channel: int) -> None:

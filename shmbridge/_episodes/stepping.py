@@ -48,13 +48,13 @@ class Stepping(Rows):
         self.workers, self.timeout = channels.workers, timeout
         with undone_by(self.pool.close) if isinstance(compilers, str) else nullcontext():
             first = channels.reserve(n)
-            super().__init__(channels.keys.address, n)
+            super().__init__(channels.loop.address, n)
             self.episodes = [Episode(self, row, channels, first + row) for row in range(n)]
             # A worker's end is looked for more often: it ends the episode.
             shortest = SLICE_NS if self.workers is None else WORKERS_SLICE_NS
             self.slice = shortest if timeout is None else min(shortest, timeout * 1e9)
             self.core.compilations = self.workers is not None
-            self.core.direct = channels.keys.direct
+            self.core.direct = channels.loop.direct
             if actions is not None:
                 self.core.first_action, self.core.actions = actions
 
@@ -77,7 +77,7 @@ class Stepping(Rows):
         options: Sequence[Mapping[str, Any] | None] = (),
     ) -> None:
         """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
-        self.channels.keys.check()
+        self.channels.loop.check()
         for row, seed, chosen in zip_longest(rows, seeds, options):
             self.episodes[row].begin(seed, chosen)
 
@@ -106,7 +106,7 @@ class Stepping(Rows):
             InvalidError, TypeError: One is none of the actions, or these are not n; nothing was
                 done.
         """
-        direct = self.channels.keys.direct
+        direct = self.channels.loop.direct
         if direct and type(actions) is np.ndarray and self.core.send(actions) is None:
             return
         if not isinstance(actions, Mapping):
@@ -146,8 +146,8 @@ class Stepping(Rows):
             ClosedError: The host is closed.
         """
         if self.core.begins:
-            self._seat()
-        came = self.core.wait(int(self.slice), self.channels.keys.receive)
+            self._assign_held()
+        came = self.core.wait(int(self.slice), self.channels.loop.receive)
         if came is None:
             return
         start = time.monotonic()
@@ -155,27 +155,27 @@ class Stepping(Rows):
         while came is not None:
             now = time.monotonic()
             if came >= 0:
-                self.channels.came(came, self.begin_with)
-            elif self.channels.keys.ends(came):
+                self.channels.dispatch(came, self.begin_with)
+            elif self.channels.loop.ends(came):
                 raise ClosedError(f"the host at {self.channels.host.url} is closed")
             else:
                 nobody = not self.channels.host.runners  # a pipe's channel outlives its compiler
                 for each in self.episodes:
                     each.look_for_the_dead(nobody)
-                self._seat()
+                self._assign_held()
                 alone = alone if nobody else now + NOBODY
                 if now >= until or (until == math.inf and self.core.begins and now > alone):
                     self._time_out()
             left = int(max(0, min(self.slice, (until - now) * 1e9)))
-            came = self.core.wait(left, self.channels.keys.receive)
+            came = self.core.wait(left, self.channels.loop.receive)
 
-    def _seat(self) -> None:
+    def _assign_held(self) -> None:
         """Gives rows that wait for it what came before they did."""
         held = self.channels.held
         for key in list(held):
             if self.core.begins and key in held:  # no other of its channel has begun an episode
                 del held[key]
-                self.channels.came(key, self.begin_with)
+                self.channels.dispatch(key, self.begin_with)
 
     def _time_out(self) -> None:
         for each in self.episodes:

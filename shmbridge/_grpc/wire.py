@@ -187,7 +187,7 @@ class Server:
         self._server.add_generic_rpc_handlers((handler,))
         self.address = address
         if address.startswith("unix:"):
-            _refuse_live(address[5:])
+            _require_free_socket(address[5:])
         try:
             if options.cert:
                 pair = [(_read(options.key), _read(options.cert))]
@@ -210,7 +210,7 @@ class Server:
         self._threads.shutdown()
 
 
-def _refuse_live(path: str) -> None:
+def _require_free_socket(path: str) -> None:
     """InUseError if another server listens at a socket's path; gRPC would replace its file."""
     import socket
 
@@ -251,7 +251,7 @@ def _bind_error(address: str, why: Exception) -> errors.ShmbridgeError:
 # ---- What became of a call ----
 
 
-def refuse(context: Any, error: errors.ShmbridgeError) -> NoReturn:
+def abort(context: Any, error: errors.ShmbridgeError) -> NoReturn:
     """Ends the call with a status, from which `error_of` makes the error again."""
     context.set_trailing_metadata(((STATUS, str(error.status)),))
     context.abort(CODES.get(error.status, grpc.StatusCode.UNKNOWN), errors.shortened(str(error)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shmbridge import _fastpath
 from shmbridge._bridge import names, open_hosts, segment
 from shmbridge._host.batch import Batch
-from shmbridge._host.receiving import SLICE_NS, Keys, Receiving
+from shmbridge._host.receiving import SLICE_NS, EnvironmentLoop, Receiving
 from shmbridge._host.request import Request
 from shmbridge._host.service import Model, Path, Question, Service
 from shmbridge._host.serving import Serving
@@ -134,7 +134,7 @@ class Host(_ByScheme, Receiving):
             return
         self._closed = True
         self._layouts.clear()
-        self._came.clear()
+        self._pending.clear()
         if lib.shmb_host_forked(self._h):
             return
         try:
@@ -166,7 +166,7 @@ class Host(_ByScheme, Receiving):
 
     # ---- Receive ----
 
-    def _by_key(self) -> Keys:
+    def _environment_loop(self) -> EnvironmentLoop:
         """For environments. A trainer may take any time."""
         if self._deadline is None:
             self._set_deadline(math.inf)
@@ -175,8 +175,8 @@ class Host(_ByScheme, Receiving):
         direct = plain and self._advice is None and self._features is None
         receive = self._receive or partial(_fastpath.receive, self._address)
         address, channels = self._address, self._plan.channels
-        calls = self._take_key, self._ends, self._check
-        return Keys(address, channels, direct, receive, *calls)
+        calls = self._request_of, self._ends, self._check
+        return EnvironmentLoop(address, channels, direct, receive, *calls)
 
     def _check(self) -> None:
         if self._closed:
@@ -217,16 +217,16 @@ class Host(_ByScheme, Receiving):
             ForkedError: The host was inherited through fork.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._came:
+        while not self._pending:
             left = max(0, until - time.monotonic()) * 1e9
             key = self._take(int(min(SLICE_NS, left)))
             if key is None:
                 self._asked = True
             elif self._ends(key):
                 raise ClosedError(f"the host at {self.url} is closed")
-            elif not self._came and time.monotonic() >= until:
+            elif not self._pending and time.monotonic() >= until:
                 return None
-        return self._came.pop(0)
+        return self._pending.pop(0)
 
     def batches(self, max_size: int = 8, max_wait: float = 0) -> Iterator[Batch]:
         """Collects requests of several runners, for one forward pass.

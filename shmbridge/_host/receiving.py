@@ -13,7 +13,7 @@ from shmbridge import _fastpath
 from shmbridge._bridge.segment import OwnSegment
 from shmbridge._host.batch import Batch
 from shmbridge._host.layout import Layout
-from shmbridge._host.request import Request, pass_on
+from shmbridge._host.request import Request, fail_with_status
 from shmbridge._host.service import Service, logger
 from shmbridge._native import ffi, lib
 from shmbridge._urls.options import HostOptions
@@ -27,7 +27,7 @@ FOREVER = 1e9  # seconds; inf is no int
 
 
 @dataclass(frozen=True)
-class Keys:
+class EnvironmentLoop:
     """A host's requests by their keys, for environments, which have their own loops."""
 
     address: int
@@ -45,10 +45,10 @@ class Receiving:
     _request_type: type[Request] = Request
     _looped = False
     _interruptible = False  # a loop of the main thread, where Ctrl-C comes, has begun
-    _forgotten_told = _removal_told = _conversion_told = False
+    _forgotten_reported = _removal_reported = _conversion_reported = False
     _serving: Any = None  # the Serving that runs
     _deadline: float | None = None
-    _may_spare = False  # a runner may be attached that no compiler uses
+    _has_idle_runners = False  # a runner may be attached that no compiler uses
     _h: Any  # shmb_host *
     _address: int  # the same, for _fastpath
     _closed: bool
@@ -66,7 +66,7 @@ class Receiving:
         self._features = None if features is None else {spec.name: spec for spec in features}
         self._advice = None if advice is None else {spec.name: spec for spec in advice}
         self._layouts: dict[int, Layout] = {}  # by key
-        self._came: list[Request] = []  # received, and nobody's yet
+        self._pending: list[Request] = []  # received, and nobody's yet
         self._asked = False  # since idleness was last looked at
         self._service: Service | None = None  # that answers, while it does
         self._idle_since = self._looked = time.monotonic()
@@ -108,13 +108,13 @@ class Receiving:
         """A reply did not fit the dtype that its runner wants: the log gets the first one."""
         if self._service is not None:
             self._service.errors += 1
-        if not self._conversion_told:
-            self._conversion_told = True
+        if not self._conversion_reported:
+            self._conversion_reported = True
             logger.error("error, sent to the runner: %s", error)
 
-    def _tell_forgotten(self, now: float) -> None:
+    def _report_forgotten(self, now: float) -> None:
         """Reports once that the loop waits for others while a request has had no reply for long."""
-        if self._forgotten_told or now - self._looked < FORGOTTEN:
+        if self._forgotten_reported or now - self._looked < FORGOTTEN:
             return
         still_open = {
             (key, layout.made)
@@ -122,7 +122,7 @@ class Receiving:
             if lib.shmb_host_message(self._h, key) != ffi.NULL
         }
         if forgotten := still_open & self._open_then:
-            self._forgotten_told = True
+            self._forgotten_reported = True
             layout = self._layouts[min(forgotten)[0]]
             logger.warning(
                 "a request has had no reply for a second: expected reply(), fail(), or the end of "
@@ -133,14 +133,14 @@ class Receiving:
 
     def _requests(self, timeout_ns: int = SLICE_NS) -> Any:
         return _fastpath.Requests(
-            self._came, self._address, self._receive, self._layouts, timeout_ns
+            self._pending, self._address, self._receive, self._layouts, timeout_ns
         )
 
     def _take(self, timeout_ns: int) -> int | None:
-        """Waits for one request in `_came`, which is empty. Else: a key, or -shmb_status."""
+        """Waits for one request in `_pending`, which is empty. Else: a key, or -shmb_status."""
         requests = self._requests(timeout_ns)
-        self._came.extend(islice(requests, 1))
-        return None if self._came else requests.key
+        self._pending.extend(islice(requests, 1))
+        return None if self._pending else requests.key
 
     def _loop(self) -> Iterator[Request]:
         requests = self._requests()
@@ -157,7 +157,7 @@ class Receiving:
 
         with self._looping(), ThreadPoolExecutor(1, "shmbridge") as thread:
             while True:
-                if not self._came:
+                if not self._pending:
                     waiting = asyncio.wrap_future(thread.submit(self._take, SLICE_NS))
                     try:
                         await asyncio.wait([waiting])
@@ -166,17 +166,17 @@ class Receiving:
                             lib.shmb_host_wake(self._h)
                     if (key := waiting.result()) is not None and self._ends(key):
                         return
-                if self._came:
-                    yield self._came.pop(0)
+                if self._pending:
+                    yield self._pending.pop(0)
                     self._asked = True
 
     def _batches(self, max_size: int, max_wait: float) -> Iterator[Batch]:
-        plain, batch = self._receive is None and not self._may_spare, Batch()
+        plain, batch = self._receive is None and not self._has_idle_runners, Batch()
         wait = int(min(max_wait, FOREVER) * 1e9)
         how = self._address, self._receive, self._layouts, max_size, wait
         with self._looping():
             while True:
-                key = batch._collect(self._came, *how, -1 if plain else self.runners)
+                key = batch._collect(self._pending, *how, -1 if plain else self.runners)
                 if key is not None and not self._ends(key):
                     continue
                 if batch.requests:
@@ -186,13 +186,13 @@ class Receiving:
                 elif key is not None:
                     return
 
-    def _take_key(self, key: int) -> Request | None:
+    def _request_of(self, key: int) -> Request | None:
         """The request of a key, for environments."""
         self._asked = True
         request: Request | None = _fastpath.request(self._layouts, key)
-        return self._meet(key) if request is None else request
+        return self._first_request(key) if request is None else request
 
-    def _meet(self, key: int) -> Request | None:
+    def _first_request(self, key: int) -> Request | None:
         """The request of a key that is new; None when it is not what this host expects, which its
         runner is then told. When there are too many layouts, the older half makes room."""
         message = lib.shmb_host_message(self._h, key)
@@ -212,7 +212,7 @@ class Receiving:
         why = layouts[key].mismatch(self._features)
         if why:
             del layouts[key]
-            pass_on(request, MismatchError(why))
+            fail_with_status(request, MismatchError(why))
             return None
         return request
 
@@ -220,8 +220,8 @@ class Receiving:
         """Nothing was received, or a key that is new: is that the end of the loop? Raises where it
         is an error."""
         if key >= 0:
-            if (request := self._meet(key)) is not None:
-                self._came.append(request)
+            if (request := self._first_request(key)) is not None:
+                self._pending.append(request)
             return False
         if key == -lib.SHMB_CLOSED or self._closed:
             return True
@@ -237,7 +237,7 @@ class Receiving:
         if self._asked or self.runners:
             self._idle_since, self._asked = now, False
         if self._looped:
-            self._tell_forgotten(now)
+            self._report_forgotten(now)
         if self._was_removed() and not self.runners:
             return True
         return self._until_idle is not None and now - self._idle_since >= self._until_idle
@@ -246,8 +246,8 @@ class Receiving:
         """Did somebody remove the segment's name, by which new runners find this host? It is told
         once."""
         removed = not self._segment.has_name()
-        if removed and not self._removal_told:
-            self._removal_told = True
+        if removed and not self._removal_reported:
+            self._removal_reported = True
             logger.error(
                 "%s: expected its file, but somebody has removed it (systemd's "
                 "RemoveIPC, for example: see the troubleshooting page). No new compiler finds this "

@@ -295,7 +295,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 # ---- For batches, loops, relays and environments ----
 
 
-def pass_on(request: Request, error: Exception) -> None:
+def fail_with_status(request: Request, error: Exception) -> None:
     """Answers, unless that is done, with an error whose status the runner gets too."""
     if request._open:
         request._fail(
@@ -303,7 +303,7 @@ def pass_on(request: Request, error: Exception) -> None:
         )
 
 
-def lay_down(request: Request) -> bool:
+def detach(request: Request) -> bool:
     """The request is its key again: its end does not answer it. False: it has been answered."""
     was_open, request._open = request._open, False
     return was_open

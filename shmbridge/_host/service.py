@@ -37,7 +37,7 @@ class Service(Closing):
         self.errors = 0  # questions that were answered with one
         self.stopping = False  # the loop is to end after the question under way
         self.model = model
-        self._told: set[Any] = set()
+        self._reported: set[Any] = set()
         self._own_record = isinstance(record, (str, os.PathLike))
         if isinstance(record, (str, os.PathLike)):
             from shmbridge.logs import LogWriter
@@ -91,7 +91,7 @@ class Service(Closing):
         with suppress(ClosedError, InvalidError):  # it may have been answered
             question.fail(error)
         kind = (type(error), own_line(error))
-        if isinstance(error, ClosedError) or kind in self._told or len(self._told) >= KINDS:
+        if isinstance(error, ClosedError) or kind in self._reported or len(self._reported) >= KINDS:
             return
-        self._told.add(kind)
+        self._reported.add(kind)
         logger.error("error, sent to the runner: %s", error_text(error), exc_info=error)

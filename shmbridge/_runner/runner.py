@@ -169,7 +169,7 @@ class Runner(_fastpath.Asker, Closing):
         """
         return _fastpath.receive_advice(self, ticket)
 
-    def _refuse(self) -> NoReturn:
+    def _raise_in_use(self) -> NoReturn:
         if self._closing:
             raise ClosedError("this runner is closed: connect another")
         raise InvalidError(
@@ -274,7 +274,7 @@ def handle_of(runner: Runner) -> Any:
 def in_use(runner: Runner) -> Iterator[None]:
     """While C asks through it. A close meanwhile takes effect at the end."""
     if runner._closing or not runner._hold():
-        runner._refuse()
+        runner._raise_in_use()
     try:
         yield
     finally:

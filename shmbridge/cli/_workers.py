@@ -54,7 +54,7 @@ def become_worker(name: str, count: int, answers: Callable[[], None]) -> Worker:
     Raises:
         InUseError: A live host has the name.
     """
-    segment.refuse_living(name)
+    segment.require_free_name(name)
     supervisor = _Supervisor(name, count)
     try:
         worker = supervisor.start()
@@ -117,7 +117,7 @@ class _Supervisor:
                 time.sleep(LOOK)
             for number in [each for each, at in due.items() if at <= time.monotonic()]:
                 del due[number]
-                segment.refuse_living(self.name, number)
+                segment.require_free_name(self.name, number)
                 if worker := self._fork(number):
                     return worker
 

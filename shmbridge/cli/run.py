@@ -110,7 +110,7 @@ class Options:
         type=click.Choice(list(compilers.MAKES)),
     )
     # From cdef/launcher, which has printed nothing: when it began to compile, and what failed.
-    refused: str = option("", "--refused", default="", hidden=True)
+    failed: str = option("", "--failed", default="", hidden=True)
     verbose: bool = option(
         "Always print how many decisions of each kind the policy made, and where it failed.",
         "-v",
@@ -209,19 +209,19 @@ class Compilation:
                 report = self._report()
                 lines = [explain(line) for line in report.splitlines(True)]
                 stack.close()
-                self._tell_unasked(report, asked)
+                self._report_unasked(report, asked)
                 os.ftruncate(self._run.report, 0)
                 os.pwrite(self._run.report, "".join(lines).encode(), 0)
                 ended = lib.shmb_run_end(self._run, asked)
         if ended < 0:
-            refuse(self._options, ffi.string(lib.shmb_run_why()).decode(), self._run.began)
+            remove_and_fail(self._options, ffi.string(lib.shmb_run_why()).decode(), self._run.began)
         return int(ended)
 
     def _report(self) -> str:
         file = self._run.report
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
-    def _tell_unasked(self, report: str, status: int) -> None:
+    def _report_unasked(self, report: str, status: int) -> None:
         """Says once in a build why the compiler has asked nothing, or refuses that if strict."""
         options, counts = self._options, preload.counts_of(report)
         silent = set(options.decisions) - {count.decision for count in counts}
@@ -230,7 +230,7 @@ class Compilation:
         if silent and not status:
             why = compilers.why_unasked(options.like, options.words, silent)
         if why and options.strict:
-            refuse(options, why, self._run.began)
+            remove_and_fail(options, why, self._run.began)
         if not status and "inline" in set(options.decisions) - asked:
             why = why or compilers.unasked_at_link(options.like, options.words)
         known = self._policy_name.encode(), lib.SHMB_BUILD_OTHER
@@ -301,7 +301,7 @@ def check_build(policy: str, url: str | None) -> None:
         raise ShmbridgeError(ffi.string(why).decode(errors="replace"))
 
 
-def refuse(options: Options, why: str, began: int) -> NoReturn:
+def remove_and_fail(options: Options, why: str, began: int) -> NoReturn:
     """Removes what was compiled since then, and fails."""
     made = commands.remove_outputs(options.like, options.words, began) if began else []
     raise click.ClickException(why + (f"; removed {', '.join(made)}" if made else ""))
@@ -327,9 +327,9 @@ def run(options: Options) -> None:
     with -flto ask, too. opt gets an inliner pass unless you pass -passes. With --pipes, rustc gets
     -Ccodegen-units=1, because threads cannot share the pipes.
     """
-    if options.refused:
-        began, _, why = options.refused.partition(" ")
-        refuse(options, why, int(began))
+    if options.failed:
+        began, _, why = options.failed.partition(" ")
+        remove_and_fail(options, why, int(began))
     options.check()
     if shutil.which(options.words[0]) is None:
         tell(f"{options.words[0]}: no such compiler")

@@ -12,7 +12,7 @@ from shmbridge._bridge import overview
 from shmbridge._bridge.names import bridge_name
 from shmbridge._host.host import Host
 from shmbridge._host.layout import channel_of
-from shmbridge._host.request import Request, pass_on
+from shmbridge._host.request import Request, fail_with_status
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner, handle_of
 from shmbridge.logs import LogWriter
@@ -59,7 +59,7 @@ class Relay(errors.Closing):
             while True:
                 request = self.host.receive(SLICE)
                 if request is None:
-                    self._rest()
+                    self._drop_unused()
                     continue
                 channel = channel_of(request._key)
                 if channel not in self._channels:
@@ -75,7 +75,7 @@ class Relay(errors.Closing):
     def errors(self) -> int:
         return sum(channel.errors for channel in self._channels.values())
 
-    def _rest(self) -> None:
+    def _drop_unused(self) -> None:
         """Where no runner is left, no runner of the target is needed."""
         if not self.host.runners:
             for channel in self._channels.values():
@@ -143,7 +143,7 @@ class _Channel(threading.Thread):
         except Exception as caught:
             error = errors.ClosedError("the relay was closed") if self._ending else caught
             self.errors += 1
-            pass_on(request, error)
+            fail_with_status(request, error)
 
     def _evaluate(self, features: Mapping[str, Any], want: Any, asker: int) -> dict[str, Any]:
         while True:

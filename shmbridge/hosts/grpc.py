@@ -42,7 +42,7 @@ class _Channel(TypedRunner):
     _gives_a_moment = False
 
 
-class _Stand:
+class _Proxy:
     """A runner of the private bridge for one far away: any thread may give up its questions."""
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -50,7 +50,7 @@ class _Stand:
         self._lock = threading.Lock()
         self._asker: Any = None
         self._given_up = False
-        self._refused = False  # an advice, which the log has
+        self._encoding_failed = False  # an advice, which the log has
         self.busy = False
 
     def answer(self, method: Method, data: bytes, asker: Any) -> bytes:
@@ -75,9 +75,9 @@ class _Stand:
         try:
             return method.codec.encode_advice(self._runner.advice)
         except errors.ShmbridgeError as error:
-            if not self._refused:
+            if not self._encoding_failed:
                 logger.error("the advice does not fit the message: %s", error)
-            self._refused = True
+            self._encoding_failed = True
             raise
 
     def reply(self, method: Method, data: bytes, asker: Any) -> bytes:
@@ -115,12 +115,12 @@ class GrpcHost(Host):
         UnsupportedError: The package grpcio is not installed.
     """
 
-    _may_spare = _private = True
+    _has_idle_runners = _private = True
 
     def __init__(
         self, url: str, *, channels: int | None = None, wait: Wait = "block", **options: Any
     ) -> None:
-        self._far = list[Any]()
+        self._sides = list[Any]()
         where, given = split(url.partition("://")[2])
         chosen = options_of(given, "server")
         calls = chosen.role == "client"
@@ -145,17 +145,17 @@ class GrpcHost(Host):
         self._url = url
         with errors.undone_by(self.close):
             if calls:
-                self._far = [_Call(self, target, chosen) for target in targets]
+                self._sides = [_ClientSide(self, target, chosen) for target in targets]
             else:
-                served = _Serving(self, where, chosen)
-                self._far = [served]
+                served = _ServerSide(self, where, chosen)
+                self._sides = [served]
                 self._url = f"grpc://{served.server.address}"
 
     @property
     def runners(self) -> int:
         """How many compilers are attached; with the user's own service, how many of its calls are
         running."""
-        return super().runners - int(sum(end.spare for end in self._far))
+        return super().runners - int(sum(side.idle for side in self._sides))
 
     def close(self) -> None:
         """Ends open questions with ClosedError, then the connections. You may call it twice. In a
@@ -164,92 +164,92 @@ class GrpcHost(Host):
             return
         super().close()
         if not lib.shmb_host_forked(self._h):
-            for end in self._far:
-                end.stop()
-            for end in self._far:
-                end.join()
+            for side in self._sides:
+                side.stop()
+            for side in self._sides:
+                side.join()
 
 
-class _Serving:
+class _ServerSide:
     """The server, whose threads each have a compiler."""
 
     def __init__(self, host: GrpcHost, address: str, options: Options) -> None:
         self._host, self._bridge = host, f"shm://{host.name}"
         self._method = Method("getAdvice", options)
-        self._streams: dict[Any, _Stand] = {}
+        self._streams: dict[Any, _Proxy] = {}
         # Of a user's method, whose calls know nothing of one another.
-        self._spare: SimpleQueue[_Stand] = SimpleQueue()
+        self._idle: SimpleQueue[_Proxy] = SimpleQueue()
         behavior = self._call if self._method.user else self._stream
         self.server = wire.Server(address, options, self._method, behavior)
 
     def _stream(self, requests: Any, context: Any) -> Any:
         try:
-            stand = self._streams[context] = _Stand(self._bridge, CLAIM)
+            proxy = self._streams[context] = _Proxy(self._bridge, CLAIM)
         except errors.ShmbridgeError as error:
-            wire.refuse(context, type(error)(str(error).replace(self._host.name, self._host.url)))
+            wire.abort(context, type(error)(str(error).replace(self._host.name, self._host.url)))
         try:
             context.send_initial_metadata(wire.ready(self._host._deadline))
-            if not context.add_callback(lambda: stand.give_up(context)):
+            if not context.add_callback(lambda: proxy.give_up(context)):
                 return
             for data in requests:
-                stand.busy = True
-                yield stand.reply(self._method, data, context)
-                stand.busy = False
+                proxy.busy = True
+                yield proxy.reply(self._method, data, context)
+                proxy.busy = False
                 if self._host._closed:
                     return
         finally:
             del self._streams[context]
-            stand.close()
+            proxy.close()
 
     def _call(self, data: bytes, context: Any) -> bytes:
         try:
-            stand = self._borrow()
+            proxy = self._borrow()
             try:
-                context.add_callback(lambda: stand.give_up(context))
-                return stand.answer(self._method, data, context)
+                context.add_callback(lambda: proxy.give_up(context))
+                return proxy.answer(self._method, data, context)
             finally:
-                self._spare.put(stand)
+                self._idle.put(proxy)
         except errors.ShmbridgeError as error:
-            wire.refuse(context, error)
+            wire.abort(context, error)
 
     @property
-    def spare(self) -> int:
-        """How many runners of the bridge stand for nobody now."""
-        return self._spare.qsize()
+    def idle(self) -> int:
+        """How many runners of the bridge belong to no call now."""
+        return self._idle.qsize()
 
-    def _borrow(self) -> _Stand:
+    def _borrow(self) -> _Proxy:
         with contextlib.suppress(Empty):
-            return self._spare.get_nowait()
+            return self._idle.get_nowait()
         try:
-            return _Stand(self._bridge, CLAIM)
+            return _Proxy(self._bridge, CLAIM)
         except errors.BusyError:
             with contextlib.suppress(Empty):
-                return self._spare.get(timeout=QUEUE)
+                return self._idle.get(timeout=QUEUE)
             raise
 
     def stop(self) -> None:
-        for context, stand in list(self._streams.items()):
-            if not stand.busy:  # others end behind their last answer
+        for context, proxy in list(self._streams.items()):
+            if not proxy.busy:  # others end behind their last answer
                 context.cancel()
 
     def join(self) -> None:
         self.server.stop()
         with contextlib.suppress(Empty):
             while True:
-                self._spare.get_nowait().close()
+                self._idle.get_nowait().close()
 
 
-class _Call(threading.Thread):
+class _ClientSide(threading.Thread):
     """Calls one worker, again and again, and answers what it asks."""
 
-    spare = 0
+    idle = 0
 
     def __init__(self, host: GrpcHost, address: str, options: Options) -> None:
         super().__init__(daemon=True)
         self._host, self._bridge, self._address = host, f"shm://{host.name}", address
         self._method = Method("getObservation", options)
         self._channel = wire.channel(address, options)
-        self._stand: _Stand | None = None
+        self._proxy: _Proxy | None = None
         self._now: Any = None  # the call
         self._ended, self._left = threading.Event(), threading.Event()
         self._answered = -math.inf  # time.monotonic() of the last answer; inf while one is made
@@ -259,18 +259,18 @@ class _Call(threading.Thread):
         while not self._ended.is_set():
             with contextlib.suppress(wire.RpcError, wire.Cancelled, errors.ShmbridgeError):
                 self._user_calls() if self._method.user else self._stream()
-            if self._stand:
-                self._stand.close()
-                self._stand = None
+            if self._proxy:
+                self._proxy.close()
+                self._proxy = None
             self._answered = -math.inf
             self._ended.wait(PAUSE * random.uniform(1, 2))
 
-    def _enter(self) -> _Stand:
+    def _enter(self) -> _Proxy:
         """The worker is there: it has a channel from now on. Waits until the host looks."""
         while not self._ended.is_set():
             with contextlib.suppress(ConnectionError, TimeoutError):
-                self._stand = _Stand(self._bridge, CLAIM)
-                return self._stand
+                self._proxy = _Proxy(self._bridge, CLAIM)
+                return self._proxy
         raise errors.RunnerGoneError
 
     def _begin(self, call: Any) -> Any:
@@ -287,11 +287,11 @@ class _Call(threading.Thread):
         try:
             if wire.READY not in list(map(tuple, call.initial_metadata())):
                 next(call)  # raises why
-            stand = self._enter()
-            call.add_callback(lambda: stand.give_up(call))
+            proxy = self._enter()
+            call.add_callback(lambda: proxy.give_up(call))
             for data in call:
                 self._answered = math.inf
-                replies.put(stand.reply(self._method, data, call))
+                replies.put(proxy.reply(self._method, data, call))
                 self._answered = time.monotonic()
         finally:
             replies.put(None)
@@ -306,10 +306,10 @@ class _Call(threading.Thread):
         while self._answered > -math.inf or not self._ended.is_set():
             call = self._begin(ask.future(advice, metadata=metadata, wait_for_ready=True))
             data, ours = call.result(), wire.READY in map(tuple, call.initial_metadata())
-            stand = self._stand or self._enter()
+            proxy = self._proxy or self._enter()
             self._answered = math.inf
             try:
-                advice, metadata = stand.answer(self._method, data, self), []
+                advice, metadata = proxy.answer(self._method, data, self), []
             except errors.ShmbridgeError as error:
                 if not ours:
                     return self._give_up(error)

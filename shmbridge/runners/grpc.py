@@ -227,7 +227,7 @@ class _Served:
 
     def _stream(self, requests: Any, context: Any) -> Any:
         if not self._taking.acquire(blocking=False):
-            wire.refuse(context, errors.BusyError("this compiler already has a trainer"))
+            wire.abort(context, errors.BusyError("this compiler already has a trainer"))
         context.send_initial_metadata((wire.READY,))
         if not context.add_callback(self._left):
             self._left()

@@ -56,9 +56,9 @@ class Recorded(Environment):
 
 def test_usual_steps_and_episodes_are_stepped_by_c_alone(new_name, monkeypatch):
     handed = []
-    came = Channels.came
+    came = Channels.dispatch
     monkeypatch.setattr(
-        Channels, "came", lambda self, *args: handed.append(args) or came(self, *args)
+        Channels, "dispatch", lambda self, *args: handed.append(args) or came(self, *args)
     )
     observations = [{"x": np.full(3, i, np.float32), "n": np.int64(i)} for i in range(51)]
     with CompilerPool(new_name()) as compilers, ThreadPoolExecutor(1) as threads:

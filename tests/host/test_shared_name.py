@@ -141,5 +141,5 @@ def test_a_number_is_taken_once(worker: Callable[..., Host], name: str) -> None:
     with pytest.raises(shmbridge.InUseError):
         worker(1)
     with pytest.raises(shmbridge.InUseError):
-        segment.refuse_living(name)
-    segment.refuse_living(name, 0)
+        segment.require_free_name(name)
+    segment.require_free_name(name, 0)

@@ -41,13 +41,13 @@ class Child:
             _be(work, its_ready, its_life)
         its_ready.close()
         its_life.close()
-        why = self._refusal(ready, seconds)
+        why = self._startup_error(ready, seconds)
         ready.close()
         if why:
             self.close(0)  # what still loads would not end by itself
             raise why
 
-    def _refusal(self, ready: Connection, seconds: float) -> ShmbridgeError | None:
+    def _startup_error(self, ready: Connection, seconds: float) -> ShmbridgeError | None:
         if not ready.poll(None if seconds == math.inf else seconds):
             return DeadlineError(
                 f"the {self._what} did not load within {seconds:g} s: make it load faster, or use "
