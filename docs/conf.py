@@ -102,8 +102,15 @@ man_pages = [
 
 
 def plain_text(app, what, name, obj, options, lines):
-    """Docstrings write code between single backquotes, as Markdown does."""
-    lines[:] = [re.sub(r"(?<![:`\w])`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+    """Docstrings write code between single backquotes, as Markdown does. The type of what is returned
+    is in the signature, so what napoleon takes for one is the text before a colon."""
+    text = re.sub(
+        r"^:returns: (.*(?:\n .*)*)\n:rtype: (.*)",
+        r":returns: \2: \1",
+        "\n".join(lines),
+        flags=re.M,
+    )
+    lines[:] = re.sub(r"(?<![:`\w])`([^`\n]+)`(?!`)", r"``\1``", text).split("\n")
 
 
 def c_text(app, lines, *about):
@@ -148,12 +155,19 @@ def sections(app, doctree):
     headed = {"py": ("class", "function"), "cpp": ("class", "struct")}
     for each in list(doctree.findall(addnodes.desc)):
         shown = each["objtype"] in headed.get(each["domain"], ())
-        found = re.search(r"shmbridge(?:::|\.)(?:\w+\.)*(\w+)", each[0].astext())
+        found = re.search(r"shmbridge(?:::|\.)(?:\w+\.)*(\w+(?:<\w+>)?)", each[0].astext())
         if shown and found and isinstance(each.parent, nodes.section):
             title = nodes.title("", found[1])
             section = nodes.section("", title, ids=[nodes.make_id(f"see {found[1]}")])
             each.replace_self(section)
             section += each
+
+
+def short_code(app, doctree):
+    """Code that fits on a line of a phone is not broken at its hyphens."""
+    for literal in doctree.findall(nodes.literal):
+        if len(literal.astext()) < 32:
+            literal["classes"].append("short")
 
 
 def description(app, pagename, templatename, context, doctree):
@@ -169,6 +183,7 @@ def description(app, pagename, templatename, context, doctree):
 def setup(app):
     """Called by Sphinx."""
     app.connect("doctree-read", sections, priority=100)  # before the contents are collected
+    app.connect("doctree-read", short_code)
     app.connect("source-read", navigation)
     app.connect("html-page-context", description)
     app.connect("hawkmoth-process-docstring", c_text)

@@ -76,10 +76,10 @@ def compile(options: Options) -> None:
 
     \b
     The last lines report how the library compares with MODEL, and on which inputs:
-        exact              equal outputs
-        within tolerance   float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
+        exact:             equal outputs
+        within tolerance:  float16 2e-2, bfloat16 5e-2, float32 2e-4, float64 1e-9
                            of the output's greatest value, or of 1
-        not checked        MODEL's runtime accepted none of the inputs, or took too long
+        not checked:       MODEL's runtime accepted none of the inputs, or took too long
     A library that differs more is not written. Differences on NaN are only reported.
     """
     options.check()
