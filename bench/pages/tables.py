@@ -39,8 +39,8 @@ def conditions(found: Found) -> str:
     """When and where it was measured."""
     its = found["machine"]
     others = (f", {name} {its[name]}" for name in sorted(its.keys() - {*MACHINE, *SHOWN}))
-    place = f"{its['cpus']} CPUs ({its['cpu']}) at a load of {its['load']:.1f}"
-    return f"Measured on {its['date']} with {place}{''.join(others)}."
+    place = f"{its['cpus']} CPUs, {its['cpu']}, load {its['load']:.1f}"
+    return f"Measured on {its['date']} ({place}{''.join(others)})."
 
 
 def caption(text: str) -> list[str]:

@@ -65,9 +65,8 @@ def untold(thing):
     sections = re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
     told = re.findall(r"^    ([^\s:][^:]*):", "".join(sections), re.MULTILINE)
     names = {name.strip(" *") for names in told for name in names.split(",")}
-    return [
-        name for name in inspect.signature(thing).parameters if name not in {*names, "self", "cls"}
-    ]
+    parameters = inspect.signature(thing).parameters
+    return [name for name in parameters if name not in {*names, "self", "cls"}]
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN.keys() - MADE))

@@ -20,9 +20,8 @@ NOT_OF_SERVE_ALONE = {"onnx", "python", "verbose", "background"}
 
 
 def parameters(*functions):
-    return {
-        name for function in functions for name in inspect.signature(function).parameters
-    } - NO_OPTION
+    found = {name for each in functions for name in inspect.signature(each).parameters}
+    return found - NO_OPTION
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ def run(page, folder):
     return done.returncode, done.stderr, pages.prints(found, folder)
 
 
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_the_file_that_a_block_is(page):
+    lines = page.read_text().splitlines()
+    for block in pages.blocks(page):
+        prose = pages.BLOCK.sub("", "\n".join([*lines[: block.line - 1], ""]))
+        assert (block.word("file") or "") in prose, f"{page}:{block.line}"
+
+
 @pytest.mark.usefixtures("no_bridges")
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path):

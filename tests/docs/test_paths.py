@@ -1,5 +1,4 @@
-"""What the documentation says of the source is so: its paths exist, its layers are the tested
-ones."""
+"""What the documentation says of the source is so: paths exist, layers are the tested ones."""
 
 import re
 from pathlib import Path
@@ -14,14 +13,9 @@ CORE = ROOT / "cdef" / "src"
 
 def paths(page):
     """Words in backquotes that begin with a folder of the repository, or of the C core."""
-    return set(
-        re.findall(
-            r"`((?:cdef|docs|schemas|shmbridge|tests)/[^\s`]+|(?:"
-            + "|".join(LAYERS)
-            + r")/\w+\.[ch])`",
-            page.read_text(),
-        )
-    )
+    of_the_core = rf"(?:{'|'.join(LAYERS)})/\w+\.[ch]"
+    found = rf"`((?:cdef|docs|schemas|shmbridge|tests)/[^\s`]+|{of_the_core})`"
+    return set(re.findall(found, page.read_text()))
 
 
 def exists(path):
