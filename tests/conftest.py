@@ -115,8 +115,8 @@ def files_of(names):
     return {path.name for path in SHM.glob("shmb.*") if path.name[5:].partition("~")[0] in names}
 
 
-def _expect_none(left, seconds=10):
-    until = time.monotonic() + seconds  # processes that were killed just now
+def _expect_none(left):
+    until = time.monotonic() + 30  # processes that were killed just now
     while left() and time.monotonic() < until:
         gc.collect()
         time.sleep(0.02)
@@ -135,7 +135,7 @@ def nothing_is_left():
 
     before = files()
     yield
-    _expect_none(lambda: files() - before, 20)
+    _expect_none(lambda: files() - before)
 
 
 @pytest.fixture

@@ -129,7 +129,9 @@ def test_it_survives_the_shell_that_started_it_and_holds_none_of_its_pipes(where
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None], ids=str)
 def test_a_signal_or_stop_while_the_model_loads_ends_the_host_too(where, name, number):
     (where / "late.py").write_text(
-        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\n"
+        # in steps, as a wait may miss a signal that comes as it begins
+        "while True: time.sleep(0.05)"
     )
     command = [*SHMBRIDGE, "serve", name, "--python", "late:f", "--background"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

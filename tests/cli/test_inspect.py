@@ -12,8 +12,9 @@ import time
 import numpy as np
 import pytest
 from support.cli import refused, run
+from support.processes import until
 
-from shmbridge import DeadlineError, Host, Ragged, connect
+from shmbridge import ClosedError, Host, Ragged, connect
 
 FEATURES = {
     "x": np.zeros((2, 3), np.float32),
@@ -33,6 +34,12 @@ def inspected(name):
     return json.loads(run("inspect", name, "--json").stdout)
 
 
+def waits(name):
+    """For how many seconds the first compiler has waited; 0: it does not."""
+    channel = inspected(name)["channels"][0]
+    return channel["waits"] and channel["since"]
+
+
 @pytest.fixture
 def connected(in_thread):
     """connected(host, url): a runner that connects while this thread receives."""
@@ -48,7 +55,7 @@ def connected(in_thread):
 
 @pytest.fixture
 def asking(name, connected):
-    with Host(name) as host, connected(host, f"shm://{name}?label=src/a.c&deadline=5") as runner:
+    with Host(name) as host, connected(host, f"shm://{name}?label=src/a.c&deadline=60") as runner:
         yield host, runner
 
 
@@ -92,16 +99,14 @@ def test_a_compiler_that_waits_for_the_model_is_shown_with_the_time(asking, name
     host, runner = asking
     thread = in_thread(runner.evaluate, {"x": 1})
     request = host.receive()
-    time.sleep(0.3)
-    shown = inspected(name)
-    assert shown["channels"][0]["waits"] and 0.2 < shown["channels"][0]["since"] < 30
+    until(lambda: 0.2 < waits(name) < 30)
     said = run("inspect", name).stdout
     assert re.search(
         r"it is waiting for a reply, for \d+\.\d s: the host's model is computing", said
     )
     request.reply(1)
     thread.join()
-    assert not inspected(name)["channels"][0]["waits"]
+    assert not waits(name)
 
 
 def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name, in_thread):
@@ -112,7 +117,7 @@ def test_a_loop_that_does_not_run_is_named_as_the_cause(asking, name, in_thread)
         break
     first.join()
     thread = in_thread(runner.evaluate, {"x": 1})
-    time.sleep(0.2)
+    until(lambda: waits(name))
     said = run("inspect", name).stdout
     assert re.search(
         r"it is waiting for a reply, for \d+\.\d s: the host's loop is not running", said
@@ -128,7 +133,7 @@ def test_a_stopped_host_is_named_as_the_cause(name, python, in_thread):
         runner.evaluate({"x": 1})
         os.kill(host.pid, signal.SIGSTOP)
         thread = in_thread(runner.evaluate, {"x": 1})
-        time.sleep(0.2)
+        until(lambda: waits(name))
         said = run("inspect", name).stdout
         os.kill(host.pid, signal.SIGCONT)
         thread.join()
@@ -161,15 +166,22 @@ def test_a_name_that_is_not_utf8_is_shown(name, python):
     host.wait(20)
 
 
-def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(name):
-    go = threading.Event()
-    with Host(name) as host, host.start(lambda request: go.wait(60) and 0):
-        with pytest.raises(DeadlineError):
-            connect(f"{name}?deadline=0.1").evaluate({"x": 1})
-        time.sleep(1)
-        said = run("inspect", name).stdout
+def test_a_model_that_computes_for_a_compiler_that_has_left_is_shown(name, in_thread):
+    asked, go = threading.Event(), threading.Event()
+
+    def model(request):
+        asked.set()
+        return int(go.wait(60))
+
+    with Host(name) as host, host.start(model), connect(name) as runner:
+        asking = in_thread(runner.evaluate, {"x": 1})
+        asked.wait(30)
+        runner.close()
+        with pytest.raises(ClosedError):
+            asking.result()
+        parts = "it is computing an answer", "no compiler is connected"
+        until(lambda: all(map(run("inspect", name).stdout.__contains__, parts)))
         go.set()
-    assert "it is computing an answer" in said and "no compiler is connected" in said
 
 
 def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, name):
@@ -183,9 +195,7 @@ def test_a_host_that_is_idle_for_a_while_is_shown_to_wait_for_questions(asking, 
 def test_a_compiler_that_the_host_has_not_accepted_is_shown(name, in_thread):
     with Host(name) as host:
         call = in_thread(connect, f"{name}?connect_timeout=60")
-        until = time.monotonic() + 30
-        while "it is waiting for the host to accept it" not in run("inspect", name).stdout:
-            assert time.monotonic() < until
+        until(lambda: "waiting for the host to accept it" in run("inspect", name).stdout)
         while call.is_alive():
             host.receive(timeout=0.01)
         call.result().close()

@@ -176,7 +176,8 @@ def test_signal_while_the_policy_loads_ends_the_run_and_the_policy(
     policy = """
         import time
         print("loading", flush=True)
-        time.sleep(1000)
+        while True:  # in steps, as a wait may miss a signal that comes as it begins
+            time.sleep(0.05)
         """
     process = start(compiler("touch started"), policy=policy)
     assert process.stderr.readline() == "loading\n"

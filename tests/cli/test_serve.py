@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
+from functools import partial
 
 import pytest
 from support.cli import X, evaluate, refused
+from support.processes import until
 
 import shmbridge
 from shmbridge._bridge import overview
@@ -71,21 +73,24 @@ def test_serve_leaves_nothing_when_a_signal_ends_it(serve, name, number):
     assert not [file for file in os.listdir("/dev/shm") if info.session in file or name in file]
 
 
-def test_serve_ends_after_the_question_under_way_has_its_answer(serve, name):
+def test_serve_ends_after_the_question_under_way_has_its_answer(serve, name, where, in_thread):
     serving = serve(name, "--python", "models:slow")
-    threading.Timer(0.5, serving.terminate).start()
-    assert evaluate(name, x=X) == 7
+    call = in_thread(partial(evaluate, name, x=X))
+    until((where / "asked").exists)
+    serving.terminate()
+    assert call.result() == 7
     assert "1 requests, 0 errors" in serving.end()
 
 
-def test_a_second_signal_ends_serve_at_once(serve, name, where):
-    (where / "stuck.py").write_text("import time\ndef model(request):\n    time.sleep(1000)\n")
-    serving = serve(name, "--python", "stuck:model")
-    for seconds in (0.5, 1):
-        threading.Timer(seconds, serving.terminate).start()
-    with pytest.raises(shmbridge.ShmbridgeError):
-        evaluate(name, x=X)
+def test_a_second_signal_ends_serve_at_once(serve, name, where, in_thread):
+    serving = serve(name, "--python", "models:stuck")
+    call = in_thread(partial(evaluate, name, x=X))
+    until((where / "asked").exists)
+    serving.terminate()
+    time.sleep(0.5)  # two signals at once are one
     serving.end()
+    with pytest.raises(shmbridge.ShmbridgeError):
+        call.result()
 
 
 def test_serve_ends_when_idle(serve, name):

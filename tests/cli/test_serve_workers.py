@@ -9,10 +9,11 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from support.cli import SHMBRIDGE, refused, run
-from support.processes import SHM, alive, until
+from support.processes import SHM, alive, until, words_of
 
 import shmbridge
 from shmbridge._bridge import overview, segment
@@ -24,17 +25,20 @@ from pathlib import Path
 while Path("slow").exists():
     time.sleep(0.05)
 if Path("fails").exists():
+    Path("failed").touch()
     raise ValueError("this model does not load")
 
 def pid(request):
     return os.getpid()
 
 def computes(request):
+    Path(f"asked-{os.getpid()}").touch()
     time.sleep(1000)
 
 def deaf(request):
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    Path(f"asked-{os.getpid()}").touch()
     while True:
         time.sleep(1000)
 
@@ -55,7 +59,7 @@ def where(tmp_path, monkeypatch):
 def name(name):
     """Afterwards nothing of it or its workers may be left."""
     yield name
-    until(lambda: not list(SHM.glob(f"shmb.{name}*")), 10)
+    until(lambda: not list(SHM.glob(f"shmb.{name}*")))
 
 
 @pytest.fixture
@@ -175,8 +179,10 @@ def test_the_end_of_another_child_ends_no_worker(name, where):
     shell = ["sh", "-c", f"({job}) & exec {words}"]
     with subprocess.Popen(shell, cwd=where, stderr=subprocess.PIPE, text=True) as serving:
         until(lambda: len(living(name)) == 2)
+        children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
+        (job,) = (child for child in children if "while" in words_of(child))
         (where / "over").touch()
-        time.sleep(0.3)
+        until(lambda: not alive(job))
         before = living(name)
         os.kill(before[0], signal.SIGKILL)
         until(lambda: living(name).get(0, before[0]) != before[0])
@@ -189,21 +195,21 @@ def test_a_replacement_that_does_not_load_is_tried_again(workers, name, where):
     serving = workers("pid")
     (where / "fails").touch()
     os.kill(living(name)[0], signal.SIGKILL)
-    time.sleep(1.5)
+    until((where / "failed").exists)
     (where / "fails").unlink()
     until(lambda: len(living(name)) == 2)
     assert "this model does not load" in serving.end()
 
 
 @pytest.mark.parametrize("model", ["pid", "computes", "deaf"])
-def test_workers_of_a_killed_supervisor_end(workers, name, model, in_thread):
+def test_workers_of_a_killed_supervisor_end(workers, where, name, model, in_thread):
     serving = workers(model)
     pids = list(living(name).values())
     calls = [in_thread(ask_once, name) for _ in range(2)]
-    time.sleep(0.3)
+    until(lambda: model == "pid" or len(list(where.glob("asked-*"))) == 2)
     serving.kill()
     serving.wait()
-    until(lambda: not any(map(alive, pids)), 8)
+    until(lambda: not any(map(alive, pids)))
     for call in calls:
         call.result()
     serving.communicate()
@@ -256,13 +262,12 @@ def test_a_signal_ends_all_workers(workers, name):
     assert not any(map(alive, pids)) and not list(SHM.glob(f"shmb.{name}*"))
 
 
-def test_signals_do_not_delay_the_end_for_a_model_that_computes(workers, name, in_thread):
+def test_signals_do_not_delay_the_end_for_a_model_that_computes(workers, where, name, in_thread):
     serving = workers("deaf")
     call = in_thread(ask_once, name)
-    time.sleep(0.3)
-    began = time.monotonic()
+    until(lambda: list(where.glob("asked-*")))
     serving.end()
-    assert time.monotonic() - began < 5 and not list(SHM.glob(f"shmb.{name}*"))
+    assert not list(SHM.glob(f"shmb.{name}*"))
     call.result()
 
 

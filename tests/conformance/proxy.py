@@ -5,7 +5,7 @@ from shmbridge._runner.runner import TypedRunner
 
 class Proxy:
     def __init__(self, host):
-        self.runner = TypedRunner(f"shm://{host}", connect_timeout=0.2)
+        self.runner = TypedRunner(f"shm://{host}", connect_timeout=2.0)
 
     def __call__(self, features):
         self.runner.evaluate(features)

@@ -2,18 +2,24 @@
 
 import gc
 import signal
+import threading
 import time
 
 import pytest
+from support.processes import until
 
 from shmbridge import ClosedError, DroppedError, Host, connect
-from shmbridge._bridge import open_hosts
+from shmbridge._bridge import open_hosts, overview
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
 
 SERVING = """
-    import sys, shmbridge
+    import sys, time, shmbridge
+    def forever(request):
+        print("asked", flush=True)
+        while True:  # in steps: Python's own waits may miss a signal that comes as they begin
+            time.sleep(0.05)
     host = shmbridge.Host(sys.argv[1])
     try:
         print("ready", flush=True)
@@ -29,13 +35,17 @@ def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
     host = python(SERVING.format(loop="host.serve(lambda request: 1)"), name)
     assert host.line() == "ready"
 
+    all_ask = threading.Barrier(4)
+
     def ask():
         with connect(name) as runner, pytest.raises(ClosedError):
+            runner.evaluate({"x": [1, 2]})
+            all_ask.wait(30)
             while True:
                 assert runner.evaluate({"x": [1, 2]}) == 1
 
     asking = [in_thread(ask) for _ in range(3)]
-    time.sleep(0.3)
+    all_ask.wait(30)
     host.send_signal(signal.SIGINT)
     status, out = host.end()
     assert status == 0 and out.startswith("ended")
@@ -44,8 +54,7 @@ def test_ctrl_c_ends_a_hosts_loop_while_runners_ask(name, python, in_thread):
 
 
 def test_ctrl_c_in_the_model_ends_serve(name, python, in_thread):
-    loop = "import time; host.serve(lambda request: print('asked', flush=True) or time.sleep(1000))"
-    host = python(SERVING.format(loop=loop), name)
+    host = python(SERVING.format(loop="host.serve(forever)"), name)
     assert host.line() == "ready"
     runner = connect(name)
     asking = in_thread(runner.evaluate, {"x": 1})
@@ -64,8 +73,8 @@ def test_ctrl_c_ends_connecting(name, python, url):
         """
         import sys
         from shmbridge import connect  # no import is under way when the signal comes
-        print("connecting", flush=True)
         try:
+            print("connecting", flush=True)
             connect(sys.argv[1], connect_timeout=1000)
         except KeyboardInterrupt:
             print("interrupted")
@@ -109,7 +118,8 @@ def test_ctrl_c_in_a_loop_closes_the_host_and_leaves_its_with_block(
             print("ready", flush=True)
             for question in {loop}:
                 print("asked", flush=True)
-                time.sleep(1000)
+                while True:
+                    time.sleep(0.05)
         print("ended", host, flush=True)
         """,
         name,
@@ -118,7 +128,7 @@ def test_ctrl_c_in_a_loop_closes_the_host_and_leaves_its_with_block(
     if inside:
         asking = in_thread(lambda: connect(name).evaluate({"x": 1}))
         assert host.line() == "asked"
-    time.sleep(0.3)
+    until(lambda: overview.bridge(name).looping)
     host.send_signal(signal.SIGINT)
     assert host.end() == (0, f"ended <Host shm://{name}, closed>")
     if inside:

@@ -241,7 +241,7 @@ def test_after_close_a_kept_request_cannot_be_answered(name, in_thread):
 def test_a_runner_that_has_gone_makes_the_reply_false(name):
     with Host(name) as host, ThreadPoolExecutor(1) as pool:
         for reply in (1, [1, 2], "x"):
-            runner = attached(pool.submit, host, deadline=0.05)
+            runner = attached(pool.submit, host, deadline=0.5)
             asking = pool.submit(runner.evaluate, {"x": 1})
             request = host.receive(timeout=30)
             with pytest.raises(DeadlineError):

@@ -217,7 +217,7 @@ def test_no_question_is_lost_or_answered_twice(
             ledger.noticed += [max(0.0, noticed - died) for noticed in times if noticed]
     for pid in [victim, *others]:
         kill(pid)
-    until(lambda: segment.gc() is not None and not shm_files(), 10)
+    until(lambda: segment.gc() is not None and not shm_files())
     counts = ledger.close()
     assert counts["answered"] and (killed >= kills or long)
     seconds = round(time.monotonic() - began, 1)

@@ -26,7 +26,7 @@ def to_fields(values):
 
 
 class connect(Closing):
-    def __init__(self, url, connect_timeout=0.5, deadline=None):
+    def __init__(self, url, connect_timeout=2.0, deadline=None):
         with raising():
             self.runner = runner.Runner(url, connect_timeout)
         self.seconds = deadline

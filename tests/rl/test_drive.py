@@ -137,20 +137,23 @@ def test_exceptions_come_through_and_the_trainer_hears_of_the_end(serve, name, w
 
 @pytest.mark.parametrize("where", ["question", "step"])
 def test_ctrl_c_ends_an_episode_and_the_runner_goes_on(serve, name, where, in_thread):
-    asked, cells = threading.Event(), []
+    asked, interrupted, cells = threading.Event(), threading.Event(), []
 
     class Slow(Corridor):
         def step(self, action):
             if where == "step":
                 asked.set()
-                time.sleep(30)
+                while (
+                    True
+                ):  # in steps: a wait of Python's may miss a signal that comes as it begins
+                    time.sleep(0.05)
             return super().step(action)
 
     def trainer(request):
         cells.append(request["cell"])
         if where == "question" and len(cells) == 2:
             asked.set()
-            time.sleep(1)
+            interrupted.wait(30)
         return {"learner": 1}
 
     with serve(trainer), connect(name) as runner:
@@ -160,6 +163,7 @@ def test_ctrl_c_ends_an_episode_and_the_runner_goes_on(serve, name, where, in_th
         ).start()
         with pytest.raises(KeyboardInterrupt):
             drive(Slow(), agent)
+        interrupted.set()
         drive(Corridor(), agent)
         assert agent.steps == 4
     assert len(cells) == (7 if where == "question" else 6)  # and no report

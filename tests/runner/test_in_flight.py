@@ -18,9 +18,12 @@ def test_a_host_sees_one_compilers_questions_as_a_batch(name, in_thread):
 
 
 def test_a_question_that_is_late_is_given_up_alone(name, in_thread):
-    with Host(name, slots=4) as host, attached(in_thread, host, deadline=0.1) as runner:
-        late, soon = runner.send({"x": 1}), runner.send({"x": 2})
-        first, second = host.receive(timeout=1), host.receive(timeout=1)
+    with Host(name, slots=4) as host, attached(in_thread, host) as runner:
+        runner.set_deadline(0.1)
+        late = runner.send({"x": 1})
+        runner.set_deadline(60)
+        soon = runner.send({"x": 2})
+        first, second = host.receive(timeout=30), host.receive(timeout=30)
         second.reply(2)
         with pytest.raises(DeadlineError):
             runner.receive(late)
@@ -34,6 +37,6 @@ def test_an_interrupt_ends_one_wait(name, in_thread):
         lib.shmb_interrupt(runner._r)
         with pytest.raises(InterruptedCallError):
             runner.receive(tickets[0])
-        for request in (host.receive(timeout=1), host.receive(timeout=1)):
+        for request in (host.receive(timeout=30), host.receive(timeout=30)):
             request.reply(7)
         assert runner.receive(tickets[1]) == 7

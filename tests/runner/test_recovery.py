@@ -202,8 +202,8 @@ def test_ctrl_c_ends_a_pause_and_the_runner_goes_on(name, in_thread):
         assert runner.evaluate({"x": 1}) == 1
         host.close()
         serving.result()
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             runner.evaluate({"x": 1})
         assert runner.defaulted == 0
         with Host(name) as host:

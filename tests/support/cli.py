@@ -32,8 +32,14 @@ def large(request):
     return np.zeros(1 << 20)
 
 def slow(request):
+    open("asked", "w")
     time.sleep(1)
     return 7
+
+def stuck(request):
+    open("asked", "w")
+    while True:  # in steps, as a wait may miss a signal that comes as it begins
+        time.sleep(0.05)
 
 """
 

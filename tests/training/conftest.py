@@ -33,8 +33,8 @@ def no_leftovers(monkeypatch, tmp_path_factory):
     _stop_supervisor()
     left = marked(mark)
     try:
-        until(lambda: not marked(mark), 5)
-        until(lambda: {*threading.enumerate()} <= threads, 5)
+        until(lambda: not marked(mark))
+        until(lambda: {*threading.enumerate()} <= threads)
         others = (".ses", "SB3-")  # PyTorch's, Stable-Baselines3's
         assert [path for path in folder.iterdir() if not path.name.startswith(others)] == []
     finally:

@@ -41,7 +41,7 @@ def vector(name, corpus, compilers_left):
     yield make
     for env in made:
         env.close()
-    until(lambda: not compilers_left(), 5)  # one that Ctrl-C left ends a little later
+    until(lambda: not compilers_left())  # one that Ctrl-C left ends a little later
 
 
 def steps(env, count):
@@ -52,8 +52,8 @@ def steps(env, count):
 def test_ctrl_c_in_mid_step_leaves_the_environment_usable(vector, py):
     env, workers = vector(py(SLOW))
     env.reset()
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         env.step(np.zeros(2, int))
     workers.task = py(GOOD)
     env.reset(seed=1)
@@ -62,8 +62,8 @@ def test_ctrl_c_in_mid_step_leaves_the_environment_usable(vector, py):
 
 def test_ctrl_c_in_reset(vector, py):
     env, workers = vector(py("time.sleep(1000)"))
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         env.reset()
     workers.task = py(GOOD)
     env.reset()

@@ -396,7 +396,6 @@ def test_gc_removes_the_work_folders_of_a_trainer_that_is_killed_with_its_superv
 def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, python, no_leftovers):
     modules = [module.path for module in corpus]
     trainer = started(python(TRAINER, name, *modules, stderr=subprocess.DEVNULL), no_leftovers)
-    before = time.monotonic()
     trainer.say("close" if name_of == "close" else "go")
     if name_of == "ray":  # which kills the children of an actor, then the actor
         for task in Path(f"/proc/{trainer.pid}/task").iterdir():
@@ -407,7 +406,6 @@ def test_compilers_and_the_bridge_end_with_the_trainer(name_of, name, corpus, py
         os.kill(trainer.pid, signal.SIGKILL if name_of == "ray" else signal.Signals[name_of])
     trainer.wait(20)
     until(lambda: not marked(no_leftovers))
-    assert time.monotonic() - before < 10
 
 
 def test_the_bridge_goes_though_its_host_ends_after_the_trainers_socket(name, python):

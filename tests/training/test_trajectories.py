@@ -184,7 +184,7 @@ def test_leaving_the_loop_kills_the_compilers(py, corpus, no_leftovers):
     )
     assert next(found).outcome.ok
     found.close()
-    until(lambda: not compilers(no_leftovers), 5)
+    until(lambda: not compilers(no_leftovers))
 
 
 def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
@@ -195,7 +195,7 @@ def test_leaving_kills_a_baseline_that_hangs_too(py, corpus, no_leftovers):
     found = collect(by_step, py(code, scores={"size": size}), corpus, num_workers=3)
     next(found)
     found.close()
-    until(lambda: not compilers(no_leftovers), 5)
+    until(lambda: not compilers(no_leftovers))
 
 
 def test_ctrl_c_ends_a_collection_and_leaves_nothing(python, tmp_path, no_leftovers):
@@ -221,7 +221,7 @@ def test_ctrl_c_ends_a_collection_and_leaves_nothing(python, tmp_path, no_leftov
     program.send_signal(signal.SIGINT)
     program.communicate(timeout=20)
     assert program.returncode == -signal.SIGINT
-    until(lambda: not marked(no_leftovers), 5)
+    until(lambda: not marked(no_leftovers))
 
 
 # ---- Candidates ----
