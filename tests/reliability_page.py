@@ -7,7 +7,6 @@ python tests/reliability_page.py
 
 import json
 import re
-from pathlib import Path
 
 from support.reliability import FILE, RESULTS
 
@@ -56,9 +55,10 @@ def kills(found):
 
 
 def explored(found):
-    rows = []
-    for name, row in of(found, "explored").items():
-        rows.append([name, row["what"], row["preemptions"], f"{row['situations']:,}"])
+    rows = [
+        [name, row["what"], row["preemptions"], f"{row['situations']:,}"]
+        for name, row in of(found, "explored").items()
+    ]
     return table(["scenario", "what happens", "preemptions", "situations"], rows)
 
 
@@ -86,21 +86,19 @@ def soaked(found):
         f"In {row['minutes']:g} minutes, {row['runners']} runners asked {last['questions']:,}"
         f" questions ({counted(row)}). The host's memory of {first['rss_kb']:,} KB grew by"
         f" {last['rss_kb'] - first['rss_kb']:,} KB, and its {first['descriptors']} descriptors by"
-        f" {last['descriptors'] - first['descriptors']}. {row.get('note', '')}".rstrip(),
+        f" {last['descriptors'] - first['descriptors']}. {row.get('note', '')}".rstrip()
     ]
 
 
-def main(page: Path = PAGE):
+def filled(text):
+    """The page with the lines between its comments replaced."""
     found = json.loads(FILE.read_text())
-    parts = {"machines": machines(found), "kills": kills(found), "explored": explored(found)}
-    parts |= {"fuzzed": fuzzed(found), "mutated": mutated(found), "soaked": soaked(found)}
-    text = page.read_text()
-    for name, lines in parts.items():
-        body = "\n".join(["", *lines, ""])
+    for part in (machines, kills, explored, fuzzed, mutated, soaked):
+        name, body = part.__name__, "\n".join(["", *part(found), ""])
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
         text = re.sub(pattern, lambda m: f"{m[1]}{body}{m[2]}", text, flags=re.S)  # noqa: B023
-    page.write_text(text)
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(filled(PAGE.read_text()))

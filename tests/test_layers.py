@@ -110,8 +110,7 @@ def test_what_is_public_is_in_the_reference():
 
 def imported(file):
     """Every name that a file imports from the package, in full: "training.scores.Score"."""
-    trees = ast.walk(ast.parse(file.read_text()))
-    for node in trees:
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "shmbridge":
             yield from (short(f"{node.module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Import):

@@ -14,7 +14,7 @@ NEEDS_NONE = re.compile(
 )
 
 
-def bare(text: str) -> list[str]:
+def bare(text):
     """The first lines of the declarations and members that follow no comment."""
     found, before, open_declaration = [], "", False
     text = re.sub(r"^(static inline [^;{]*) \{.*?^\}", r"\1;", text, flags=re.DOTALL | re.MULTILINE)
@@ -35,22 +35,17 @@ def bare(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
-def test_every_declaration_has_a_comment_above_it(header: Path) -> None:
+def test_every_declaration_has_a_comment_above_it(header):
     assert bare(header.read_text()) == []
 
 
-@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
-def test_no_line_is_longer_than_100_columns(header: Path) -> None:
-    assert [line for line in header.read_text().splitlines() if len(line) > 100] == []
-
-
-def test_shmbridge_h_does_not_include_the_other_headers() -> None:
+def test_shmbridge_h_does_not_include_the_other_headers():
     assert re.findall(r'#include "(.*)"', HEADERS[0].read_text()) == []
     for header in HEADERS[1:]:
         assert re.findall(r"#include (.*)", header.read_text()) == ['"shmbridge.h"']
 
 
-def test_no_struct_has_members_of_the_librarys_own() -> None:
+def test_no_struct_has_members_of_the_librarys_own():
     members = {
         name
         for header in HEADERS

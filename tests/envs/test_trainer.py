@@ -324,11 +324,6 @@ def test_a_reset_before_the_first_action_begins_the_same_episode(name, walk):
         assert turn[2] and compiler.result() == [[1] * 4]
 
 
-def test_gymnasium_is_not_imported_unasked(python):
-    process = python("import sys, shmbridge, shmbridge.rl; print('gymnasium' in sys.modules)")
-    assert process.end() == (0, "False")
-
-
 @pytest.mark.parametrize("words, why", [(["abc"], "'abc'"), (["5"], "onnx")])
 def test_the_example_trainer_says_what_is_wrong_before_it_trains(words, why, tmp_path, new_name):
     onnx = "" if words == ["abc"] else "raise ImportError('no onnx here')"

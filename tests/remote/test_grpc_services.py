@@ -235,14 +235,6 @@ def test_a_stream_of_the_users_is_refused(tuner):
         Host(f"{ANY}?service=tuner.Tuner/Watch&messages=tuner_pb2")
 
 
-def test_importing_shmbridge_imports_no_grpc():
-    code = (
-        "import shmbridge, sys; sys.exit(any(name.partition('.')[0] == 'grpc' "
-        "for name in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
-
-
 def test_serve_tells_compilers_of_a_trainer_that_they_serve():
     from shmbridge.cli.serve import _inputs_and_calls
 
