@@ -22,7 +22,7 @@ C_ENDINGS = {".c", ".h", ".hpp", ".cpp"}
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'', re.DOTALL)
 
 
-def statements(path: Path, text: str) -> int:
+def statements(path, text):
     """In Python those of its grammar; in C the semicolons, of which the head of a `for` has two."""
     if path.suffix == ".py":
         return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text)))
@@ -30,7 +30,7 @@ def statements(path: Path, text: str) -> int:
     return code.count(";") - 2 * len(re.findall(r"\bfor \([^;()]*(?:\([^;]*)?;", code))
 
 
-def measure() -> tuple[Counter, Counter, dict[str, int]]:
+def measure():
     """Lines and statements by folder, and the totals that the budget limits."""
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -54,7 +54,7 @@ def measure() -> tuple[Counter, Counter, dict[str, int]]:
     return lines, held, dict(sorted(totals.items()))
 
 
-def main() -> int:
+def main():
     lines, held, totals = measure()
     for folder in sorted(lines):
         print(f"{lines[folder]:7} lines {held[folder]:7} statements  {folder}")

@@ -297,16 +297,8 @@ def c_program(tmp_path_factory):
             pytest.skip(f"no compiler for {source.name}")
         program = tmp_path_factory.mktemp("c") / source.stem
         library = library or (Path(OTHER_LIBRARY) if OTHER_LIBRARY else None)
-        flags = [
-            *([f"-I{library.parent}"] if library else []),
-            *shlex.split(_config.cflags()),
-            "-D_GNU_SOURCE",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            standard,
-        ]
+        flags = [*([f"-I{library.parent}"] if library else []), *shlex.split(_config.cflags())]
+        flags += ["-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", standard]
         libs = [library, f"-Wl,-rpath,{library.parent}"] if library else shlex.split(_config.libs())
         subprocess.run([compiler, *flags, source, "-o", program, *libs, "-pthread"], check=True)
         return program

@@ -78,11 +78,11 @@ OPERATORS = {  # regular expressions, and what replaces a match
 }
 
 
-def blank(match: re.Match[str]) -> str:
+def blank(match):
     return re.sub(r"[^\n]", "_" if match[0][0] in "\"'" else " ", match[0])
 
 
-def mutants(text: str, suffix: str) -> list[str]:
+def mutants(text, suffix):
     """Every text that differs from this one by one operator at one place."""
     code, found = re.sub(HIDDEN[suffix], blank, text), []
     for pattern, new in OPERATORS[suffix]:
@@ -95,7 +95,7 @@ def mutants(text: str, suffix: str) -> list[str]:
     return found
 
 
-def is_python(text: str) -> bool:
+def is_python(text):
     with contextlib.suppress(SyntaxError):
         return bool(compile(text, "", "exec"))
     return False
@@ -104,20 +104,20 @@ def is_python(text: str) -> bool:
 # ---- Files ----
 
 
-def listed(*folders: str) -> list[Path]:
+def listed(*folders):
     """The files of the checkout."""
     command = ["git", "ls-files", "-z", *folders]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [path for path in map(Path, names.split("\0")[:-1]) if (ROOT / path).is_file()]
 
 
-def product() -> list[Path]:
+def product():
     """The files that are mutated."""
     paths = listed("cdef", "shmbridge")
     return [path for path in paths if path.suffix in OPERATORS and "_generated" not in path.parts]
 
 
-def draw(chance: random.Random, texts: dict[Path, str]) -> tuple[Path, str]:
+def draw(chance, texts):
     """A mutant: a file, in proportion to its lines, and its text."""
     while True:
         (path,) = chance.choices(list(texts), [text.count("\n") for text in texts.values()])
@@ -126,17 +126,17 @@ def draw(chance: random.Random, texts: dict[Path, str]) -> tuple[Path, str]:
 
 
 @functools.cache
-def words(path: Path) -> set[str]:
+def words(path):
     return set(re.findall(r"[a-z]{3,}|[A-Za-z]\w{3,}", f"{path} {(ROOT / path).read_text()}"))
 
 
-def nearest(path: Path, tests: list[Path], suffix: str) -> list[Path]:
+def nearest(path, tests, suffix):
     """Tests in the order in which they share names, or words that few of them have, with a file."""
     tests = [test for test in tests if suffix in test.suffix]  # .c: also .cpp
     about, folders = words(path), {part.strip("_") for part in path.parts[1:-1]}
     files = Counter(word for test in tests for word in words(test))
 
-    def distance(test: Path) -> float:
+    def distance(test):
         shared = sum(1 / files[word] for word in words(test) & about)
         near = not folders.isdisjoint(test.parts) or path.stem.strip("_") in test.stem
         return -shared / len(words(test)) ** 0.5 - near
@@ -158,7 +158,7 @@ CTEST = ["--timeout", "60", "--stop-on-failure", "-j4"]
 class Copy:
     """A copy of the checkout, a build of its C tests, and an environment with its package."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.at, self.build, self.log = WORK / "copy", WORK / "build", WORK / "log"
         self.python = WORK / "venv/bin/python"
         self.environ = os.environ | {
@@ -173,14 +173,14 @@ class Copy:
         for path in listed():
             self.put(path)
         self.tests = [path for path in listed("tests") if path.name.startswith("test_")]
-        self.broken: list[str] = []
+        self.broken = []
         self.stale = True  # the package is not that of the copy
         options = [f"-D{option}" for option in OPTIONS.split()]
         self.run("cmake", "-G", "Ninja", "-S", self.at / "cdef", "-B", self.build, *options)
         if not self.install():
             sys.exit(f"{ROOT} is not built: see {self.log}")
 
-    def put(self, path: Path, text: str | None = None) -> None:
+    def put(self, path, text=None):
         """Writes a mutant, or the file again. Ninja builds what differs."""
         data, to = text.encode() if text else (ROOT / path).read_bytes(), self.at / path
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class Copy:
         else:
             self.stale = True
 
-    def run(self, *command: object, seconds: float | None = None) -> bool:
+    def run(self, *command, seconds=None):
         """False: it failed. It leaves no process, and no file in /dev/shm or TMPDIR."""
         with tempfile.TemporaryDirectory() as temporary, self.log.open("wb") as log:
             files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
@@ -201,24 +201,24 @@ class Copy:
                 return subprocess.run(words, **files, **own).returncode == 0
             return False
 
-    def install(self) -> bool:
+    def install(self):
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", *PIP]
         if self.stale:
             self.stale = not self.run(*pip, f"--config-settings=build-dir={WORK}/wheel", self.at)
         return not self.stale
 
-    def ctest(self, tests: list[Path], *options: str) -> bool:
+    def ctest(self, tests, *options):
         """Builds and runs these programs."""
         names = [f"{each.stem}{'_20' * (each.suffix == '.cpp')}" for each in tests]
         chosen = options or ["-R", f"^({'|'.join(names)})$"]
         command = ["ctest", "--test-dir", self.build, *CTEST, *chosen]
         return self.run("ninja", "-C", self.build, *names) and self.run(*command, seconds=200)
 
-    def pytest(self, *options: object) -> bool:
+    def pytest(self, *options):
         cache = ["-o", f"cache_dir={WORK}/cache"]
         return self.run(self.python, *PYTEST, *cache, *self.broken, *options, seconds=150)
 
-    def test(self, path: Path, text: str) -> str:
+    def test(self, path, text):
         """What becomes of a mutant."""
         if path.suffix == ".py" and not is_python(text):
             return "left out"
@@ -248,14 +248,14 @@ class Copy:
                 self.install()
         return "survived"
 
-    def compiled(self, path: Path) -> bytes | None:
+    def compiled(self, path):
         """The optimised code of a C file: equal for mutants that mean the same. None: not built."""
         if not self.run("ninja", "-C", self.build, "shmbridge_static", "shmbridge_preload"):
             return None
         return b"".join(each.read_bytes() for each in self.build.rglob(f"{path.name}.o")) or None
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -272,7 +272,7 @@ def main() -> None:
     copy, chance = Copy(), random.Random(chosen.seed)
     kept = WORK / f"seed-{chosen.seed}"  # a line for each that was drawn
     results = kept.read_text().splitlines() if kept.exists() else []
-    counts: dict[str, Counter[str]] = {}
+    counts = {}
     tried = 0
     for number in itertools.count():
         path, mutant = draw(chance, texts)

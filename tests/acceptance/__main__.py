@@ -13,8 +13,6 @@ Needs clang-22, llvm-22-dev, cmake, make, ninja, a C compiler and `pip install '
 Takes about 15 minutes on two cores. Exits with 1 if a cell failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
@@ -24,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 
@@ -43,10 +41,7 @@ POLICIES = HERE / "policies.py"
 ALL = "inline,evict,priority"
 NAME = f"acceptance-{os.getpid()}"
 JOBS = 4
-TIMES, FILE_SECONDS = (
-    5,
-    1.0,
-)  # limits for a build, in multiples of plain, and for a file, in extra seconds
+TIMES, FILE_SECONDS = 5, 1.0  # limits: of a build, in multiples of plain; more for each file
 DEADLINE, SHORT = 10.0, 1.0  # seconds: every runner's default, and what a user asks for
 LIMIT = 120  # seconds, after which a build counts as endless
 
@@ -54,16 +49,9 @@ LIMIT = 120  # seconds, after which a build counts as endless
 
 # Objects: those of the advice; the plain compiler's; either, each as a whole.
 ADVISED, PLAIN, EITHER = "advised", "plain", "either"
-CONDITIONS = {
-    "healthy": ADVISED,
-    "absent": PLAIN,
-    "raising": PLAIN,
-    "hanging": PLAIN,
-    "lying": PLAIN,
-    "killed": EITHER,
-    "wrapper": EITHER,
-    "static": EITHER,
-}
+CONDITIONS = {"healthy": ADVISED}
+CONDITIONS |= dict.fromkeys(("absent", "raising", "hanging", "lying"), PLAIN)
+CONDITIONS |= dict.fromkeys(("killed", "wrapper", "static"), EITHER)
 IN_COMPILER = "the model is in the compiler's process"
 SAME_PLUGIN = "as with shm: the same plug-in"
 NOT_TRIED = {
@@ -86,19 +74,15 @@ class Cell:
     strict: bool = False  # run --strict: the build fails without an object
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.way}{' --strict' * self.strict}, {self.condition}"
 
     @property
-    def expected(self) -> str:
-        return CONDITIONS[self.condition]
-
-    @property
-    def is_run(self) -> bool:
+    def is_run(self):
         return self.way.startswith("run")
 
     @property
-    def deadline(self) -> float:
+    def deadline(self):
         """Of a decision. The plug-in over shm has the default."""
         return SHORT if self.is_run or self.way == "plug-in python" else DEADLINE
 
@@ -121,7 +105,7 @@ class Project:
     sources: list[Path]
     flags: list[str] = field(default_factory=list)
 
-    def write(self, folder: Path, prefix: list[str], compiler: str, more: list[str]) -> None:
+    def write(self, folder, prefix, compiler, more):
         """What the tool reads."""
         words = shlex.join([*prefix, compiler, "-O2", "-w", *self.flags, *more])
         objects = [f"{source.stem}.o" for source in self.sources]
@@ -136,18 +120,18 @@ class Project:
             lines += [f"build {made}: cc {source}" for source, made in pairs]
             (folder / "build.ninja").write_text("\n".join([*lines, ""]))
 
-    def command(self) -> list[str]:
+    def command(self):
         """Builds all, even if some fail."""
         return [self.tool, f"-j{JOBS}", *(["-k"] if self.tool == "make" else ["-k", "0"])]
 
-    def is_done(self, folder: Path) -> bool:
+    def is_done(self, folder):
         """Is the build up to date?"""
         asked = [self.tool, "-q" if self.tool == "make" else "-n"]
         done = subprocess.run(asked, cwd=folder, capture_output=True, text=True)
         return done.returncode == 0 and (self.tool == "make" or "no work to do" in done.stdout)
 
 
-def projects(folder: Path, quick: bool) -> list[Project]:
+def projects(folder, quick):
     found = sorted(fetch_source(folder, "zopfli").parent.glob("*.c"))
     c = Project("make", "clang-22", found)
     if quick:
@@ -171,25 +155,17 @@ class Built:
     done: bool  # the tool had nothing to do afterwards
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         """Those of shmbridge."""
         return [line for line in self.said.splitlines() if line.startswith("shmbridge:")]
 
 
-def build(project: Project, folder: Path, environment: dict[str, str]) -> Built:
+def build(project, folder, environment):
     start = time.monotonic()
-    process = subprocess.Popen(
-        project.command(),
-        cwd=folder,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    status: int | None = None
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    own = {"cwd": folder, "env": os.environ | environment, "start_new_session": True}
+    process = subprocess.Popen(project.command(), **own, **pipes, text=True, errors="replace")
+    status = None
     try:
         said, _ = process.communicate(timeout=LIMIT)
         status = process.returncode
@@ -204,7 +180,7 @@ def build(project: Project, folder: Path, environment: dict[str, str]) -> Built:
     return Built(status, seconds, said, objects, project.is_done(folder))
 
 
-def left() -> set[Path]:
+def left():
     """Our files that could remain, except run's notes, one file for each user."""
     places = [Path("/dev/shm"), Path("/tmp")]
     names = [path for place in places for path in place.iterdir() if "shmb" in path.name]
@@ -218,11 +194,10 @@ class Tools:
     """Requirements: the plug-in, models, Python for the compiler, and two kinds of bad
     compilers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
-        self._plugin: Path | None = None
 
-    def compiler(self, name: str, condition: str) -> str:
+    def compiler(self, name, condition):
         """A script that scrubs the environment, or a static program: then LD_PRELOAD does
         nothing."""
         if condition not in ("wrapper", "static"):
@@ -242,31 +217,30 @@ class Tools:
             subprocess.run(["cc", "-static", "-o", made, source], check=True)
         return str(made)
 
-    def plugin(self) -> Path:
-        if self._plugin is None:
-            self._plugin = build_plugin(22, self.folder / "plugin")
-        return self._plugin
+    @cached_property
+    def plugin(self):
+        return build_plugin(22, self.folder / "plugin")
 
-    def model(self, condition: str) -> Path:
+    def model(self, condition):
         path = self.folder / f"{condition}.onnx"
         if condition != "absent" and not path.exists():
             policies.write_model(path, condition)
         return path
 
-    def library(self, condition: str) -> Path:
+    def library(self, condition):
         path = self.folder / f"{condition}.so"
         if condition != "absent" and not path.exists():
             model = self.model(condition)
             self._shmbridge("compile", model, "-o", path)
         return path
 
-    def embedding(self) -> Path:
+    def embedding(self):
         path = self.folder / "embedded-python"
         if not path.exists():
             self._shmbridge("embed", "-o", path)
         return path
 
-    def _shmbridge(self, *words: object) -> None:
+    def _shmbridge(self, *words):
         subprocess.run([SHMBRIDGE, *map(str, words)], stdout=subprocess.DEVNULL, check=True)
 
 
@@ -280,7 +254,7 @@ class Asking:
 
 
 @contextmanager
-def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
+def serving(function, environment):
     """Runs a host at NAME during the block, whatever its model does."""
     words = ["serve", NAME, "--python", f"{POLICIES}:{function}", "--channels", "64"]
     process = subprocess.Popen(
@@ -301,7 +275,7 @@ def serving(function: str, environment: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
+def asking(cell, tools):
     """A way's compilers, and their host, if any."""
     # Of a compiler that is odd.
     function = cell.condition if hasattr(policies, cell.condition) else "healthy"
@@ -310,7 +284,7 @@ def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
         if cell.way in ("run --connect", "plug-in shm") and cell.condition != "absent":
             stack.enter_context(serving(function, there))
         if not cell.is_run:
-            yield Asking([], [f"-fpass-plugin={tools.plugin()}"], _build_environment(cell, tools))
+            yield Asking([], [f"-fpass-plugin={tools.plugin}"], _build_environment(cell, tools))
             return
         missing = "/nowhere" if cell.condition == "absent" else ""
         policy = ["--host", f"{missing}{POLICIES}:{function}"]
@@ -322,7 +296,7 @@ def asking(cell: Cell, tools: Tools) -> Iterator[Asking]:
         yield Asking([*prefix, "--"], [], there)
 
 
-def _build_environment(cell: Cell, tools: Tools) -> dict[str, str]:
+def _build_environment(cell, tools):
     where, condition = cell.way.removeprefix("plug-in "), cell.condition
     if where == "shm":
         return {"SHMBRIDGE_URL": f"shm://{NAME}"}
@@ -343,36 +317,35 @@ def _build_environment(cell: Cell, tools: Tools) -> dict[str, str]:
 class Acceptance:
     """Builds cells, and compares them with the plain builds."""
 
-    def __init__(self, folder: Path, quick: bool) -> None:
+    def __init__(self, folder, quick):
         self.folder = folder
         self.quick = quick
         self.tools = Tools(folder)
         self.projects = projects(folder, quick)
-        self.advised: dict[tuple[bool, str], dict[str, bytes]] = {}
-        self.plain: dict[str, dict[str, bytes]] = {}  # objects of each tool
-        self.seconds: dict[str, float] = {}  # of plain builds
+        self.advised = {}
+        self.plain = {}  # objects of each tool
+        self.seconds = {}  # of plain builds
         for project in self.projects:
             times = 1 if quick else 3
             built = [self._build(project, Asking(), project.compiler) for _ in range(times)]
             self.plain[project.tool] = built[0].objects
             self.seconds[project.tool] = median(one.seconds for one in built)
 
-    def _build(self, project: Project, ask: Asking, compiler: str) -> Built:
+    def _build(self, project, ask, compiler):
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         own = folder / "tmp"
         own.mkdir()
         project.write(folder, ask.prefix, compiler, ask.flags)
         return build(project, folder, ask.environment | {"TMPDIR": str(own)})
 
-    def _build_cell(self, project: Project, cell: Cell) -> Built:
+    def _build_cell(self, project, cell):
         with asking(cell, self.tools) as ask:
             compiler = self.tools.compiler(project.compiler, cell.condition)
             return self._build(project, ask, compiler)
 
-    def check(self, cell: Cell) -> bool:
+    def check(self, cell):
         """Builds the projects in this cell, prints its row, and returns whether it passed."""
-        faults: list[str] = []
-        columns: list[list[str]] = []
+        faults, columns = [], []
         for project in self.projects:
             before, plain = left(), self.plain[project.tool]
             made = self._build_cell(project, cell)
@@ -389,7 +362,7 @@ class Acceptance:
         print("".join(f"    {fault}\n" for fault in faults), end="", flush=True)
         return not faults
 
-    def _late(self, cell: Cell, project: Project, made: Built) -> list[str]:
+    def _late(self, cell, project, made):
         """A quick check ignores times."""
         files, most = len(project.sources), TIMES * self.seconds[project.tool]
         most += FILE_SECONDS * files
@@ -398,7 +371,7 @@ class Acceptance:
         late = made.seconds > most and not self.quick
         return [f"{made.seconds:.1f} s, expected at most {most:.1f}"] if late else []
 
-    def _faults(self, cell: Cell, project: Project, made: Built) -> list[str]:
+    def _faults(self, cell, project, made):
         """The errors of a build, except its time and remaining files."""
         if made.status is None:
             return [f"still running after {LIMIT} s"]
@@ -416,19 +389,19 @@ class Acceptance:
             faults.append(f"{len(made.lines)} lines, expected at most {most}: {first}")
         return faults + self._wrong_objects(cell, project, made)
 
-    def _wrong_objects(self, cell: Cell, project: Project, made: Built) -> list[str]:
-        right = [] if cell.expected == ADVISED else [self.plain[project.tool]]
-        if cell.expected != PLAIN:
+    def _wrong_objects(self, cell, project, made):
+        expected = CONDITIONS[cell.condition]
+        right = [] if expected == ADVISED else [self.plain[project.tool]]
+        if expected != PLAIN:
             right.append(self._advised(project, cell.is_run))
-        wrong = [
-            name for name, found in made.objects.items() if found not in [o[name] for o in right]
-        ]  # fmt: skip
+        objects = made.objects.items()
+        wrong = [name for name, found in objects if found not in [o[name] for o in right]]
         # a plug-in cannot undo advice from before the host was killed
         most = JOBS if cell.condition == "killed" and not cell.is_run else 0
-        text = f"{len(wrong)} objects are not {cell.expected}: {', '.join(wrong)}"
+        text = f"{len(wrong)} objects are not {expected}: {', '.join(wrong)}"
         return [text] if len(wrong) > most else []
 
-    def _advised(self, project: Project, by_run: bool) -> dict[str, bytes]:
+    def _advised(self, project, by_run):
         """The objects that follow the advice: those of a way that works."""
         key = by_run, project.tool
         if key not in self.advised:
@@ -439,7 +412,7 @@ class Acceptance:
         return self.advised[key]
 
 
-def check_all(cells: list[Cell], folder: Path, quick: bool) -> int:
+def check_all(cells, folder, quick):
     """Prints the table, and returns how many cells failed."""
     acceptance = Acceptance(folder, quick)
     plain = " and ".join(f"{seconds:.1f} s" for seconds in acceptance.seconds.values())
@@ -454,18 +427,14 @@ def check_all(cells: list[Cell], folder: Path, quick: bool) -> int:
     return failed
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main():
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    chosen = [
-        cell
-        for cell in CELLS
-        if options.only in cell.name and (not options.quick or cell.name in QUICK)
-    ]
+    cells = [cell for cell in CELLS if not options.quick or cell.name in QUICK]
+    chosen = [cell for cell in cells if options.only in cell.name]
     for tool in ("clang-22", "make", "ninja", "cmake"):
         if not shutil.which(tool):
             raise SystemExit(f"expected {tool}: apt-get install clang-22 make ninja-build cmake")

@@ -1,7 +1,5 @@
 """Eleven ways in which a compilation with advice was once lost, hung, or lied; each on one file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -118,7 +116,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def check_fault(row: Row, folder: Path, shmbridge: str) -> bool:
+def check_fault(row, folder, shmbridge):
     """Prints the row of one fault, and returns whether it passed."""
     if row.skipped:
         print(f"{row.number:2}. {row.what:30}{'-':>12}  {row.skipped}")

@@ -1,14 +1,10 @@
 """The policies of the acceptance tests: one that works, and one for each failure in its table."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 INLINER = Path(__file__).absolute().parents[2] / "examples" / "llvm" / "inliner"
 sys.path.insert(0, str(INLINER))
@@ -18,7 +14,7 @@ from policy import advise as inline  # type: ignore[import-not-found]  # noqa: E
 questions = 0
 
 
-def healthy(request: Mapping[str, Any]) -> Any:
+def healthy(request):
     """Decides differently from LLVM. The plug-in's requests name no decision, since it has only
     one."""
     decision = request.get("decision", "inlining_decision")
@@ -29,20 +25,20 @@ def healthy(request: Mapping[str, Any]) -> Any:
     return float(max(0, 1_000_000 - int(request["li_size"][0])))
 
 
-def never(request: Mapping[str, Any]) -> Any:
+def never(request):
     """Inlines nothing."""
     return 0
 
 
-def raising(request: Mapping[str, Any]) -> Any:
+def raising(request):
     raise ValueError("no idea")
 
 
-def hanging(request: Mapping[str, Any]) -> Any:
+def hanging(request):
     time.sleep(1000)
 
 
-def lying(request: Mapping[str, Any]) -> Any:
+def lying(request):
     """Out of range, or of a dtype that no compiler takes."""
     if "decision" not in request:
         return [0.3, 0.7]
@@ -50,7 +46,7 @@ def lying(request: Mapping[str, Any]) -> Any:
     return wrong[request["decision"]]
 
 
-def killed(request: Mapping[str, Any]) -> Any:
+def killed(request):
     """Works until its process is killed, at the question that an environment variable names."""
     global questions
     questions += 1
@@ -59,7 +55,7 @@ def killed(request: Mapping[str, Any]) -> Any:
     return healthy(request)
 
 
-def write_model(path: Path, condition: str) -> None:
+def write_model(path, condition):
     """The policy as an ONNX file: export.py's, one that returns two logits, or one that fails when
     it runs."""
     from onnx import TensorProto, helper, save

@@ -31,16 +31,10 @@ def test_a_long_name_of_every_allowed_character(new_name):
 @pytest.mark.parametrize(
     "options",
     [
-        {"channels": 0},
-        {"channels": 257},
-        {"channels": -1},
-        {"slots": 1},
-        {"slots": 3},
-        {"slots": 64},
-        {"request_bytes": 0},
-        {"advice_bytes": -1},
-        {"request_bytes": 1 << 41},
-        {"header_bytes": 1 << 40},
+        *({"channels": count} for count in (0, 257, -1)),
+        *({"slots": count} for count in (1, 3, 64)),
+        *({"request_bytes": size} for size in (0, 1 << 41)),
+        *({"advice_bytes": -1}, {"header_bytes": 1 << 40}),
     ],
     ids=str,
 )

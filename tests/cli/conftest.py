@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,14 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
+def where(tmp_path):
     """A directory that has models.py."""
     (tmp_path / "models.py").write_text(MODELS)
     return tmp_path
 
 
 @pytest.fixture
-def name() -> Iterator[str]:
+def name():
     """A bridge's name; afterwards nothing of it may be left."""
     bridge = f"cli-{os.getpid()}-{time.monotonic_ns()}"
     yield bridge
@@ -47,11 +46,11 @@ def name() -> Iterator[str]:
 
 
 @pytest.fixture
-def serve(where: Path, name: str) -> Iterator[Callable[..., Serving]]:
+def serve(where, name):
     """Starts `shmbridge serve` in the directory of models.py; what still runs is ended."""
-    started: list[Serving] = []
+    started = []
 
-    def start(*arguments: object) -> Serving:
+    def start(*arguments):
         started.append(Serving(*arguments, cwd=where))
         return started[-1]
 

@@ -1,13 +1,8 @@
 """shmbridge export: a line of JSON for each decision of a training log."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -18,7 +13,7 @@ from shmbridge.cli.export import _line
 from shmbridge.logs import LogWriter, TrainingLog
 
 
-def test_a_line_has_question_advice_and_what_else_the_log_has(tmp_path: Path) -> None:
+def test_a_line_has_question_advice_and_what_else_the_log_has(tmp_path):
     log, lines = tmp_path / "a.tlog", tmp_path / "a.jsonl"
     with LogWriter(log) as writer:
         asked = {"x": np.float32([[1, 2], [3, np.nan]]), "inlining_default": np.int64([0])}
@@ -27,18 +22,12 @@ def test_a_line_has_question_advice_and_what_else_the_log_has(tmp_path: Path) ->
         writer.write({"x": np.bool_(True), "x_advice": 2, "advice": 3}, 4)
     done = run("export", log, log.with_name("a.tlog.2"), lines)
     assert done.stdout.startswith("2 records"), done.stderr
-    assert [json.loads(line) for line in lines.read_text().splitlines()] == [
-        {
-            "label": "a.c",
-            "context": "main",
-            "decision": "inline",
-            "question": {"x": [[1, 2], [3, "nan"]], "inlining_default": 0},
-            "advice": {"inline": 1},
-            "default": 0,
-            "score": 0.5,
-        },
-        {"question": {"x": True, "x_advice": 2, "advice": 3}, "advice": {"advice": 4}},
-    ]
+    first, second = map(json.loads, lines.read_text().splitlines())
+    question = {"x": [[1, 2], [3, "nan"]], "inlining_default": 0}
+    told = {"advice": {"inline": 1}, "default": 0, "score": 0.5}
+    assert first == more | {"label": "a.c", "question": question} | told
+    question = {"x": True, "x_advice": 2, "advice": 3}
+    assert second == {"question": question, "advice": {"advice": 4}}
 
 
 NAMES = st.text("x_advice", min_size=1, max_size=8)
@@ -52,9 +41,7 @@ BY_NAME = st.dictionaries(NAMES, VALUES, min_size=1, max_size=3)
 
 @given(features=BY_NAME, advice=BY_NAME, reward=st.none() | st.floats(allow_nan=False))
 @settings(max_examples=60)
-def test_nothing_of_a_record_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, features: Any, advice: Any, reward: float | None
-) -> None:
+def test_nothing_of_a_record_is_lost(tmp_path_factory, features, advice, reward):
     path = tmp_path_factory.mktemp("log") / "log"
     advice = {name: value for name, value in advice.items() if name not in features} or {"a": 1.0}
     with LogWriter(path) as log:
@@ -68,7 +55,7 @@ def test_nothing_of_a_record_is_lost(
     assert float(line.get("score", "nan")) == reward or reward is None
 
 
-def test_a_file_that_exists_and_a_log_that_is_none_are_refused(tmp_path: Path) -> None:
+def test_a_file_that_exists_and_a_log_that_is_none_are_refused(tmp_path):
     log, lines = tmp_path / "log", tmp_path / "lines"
     with LogWriter(log) as writer:
         writer.write({"x": 1}, 2)

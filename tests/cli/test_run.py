@@ -283,16 +283,15 @@ def test_strict_keeps_the_compilers_status_where_all_is_well(expected, start, co
 @pytest.mark.parametrize(
     "options",
     [
-        [],
-        ["--host", "my_policy:advise", "--connect", "x"],
-        ["--host", "my_policy"],
-        ["--host", "my_policy:advise", "--default", "inline=2"],
-        ["--host", "my_policy:advise", "--default", "unroll=1"],
-        ["--host", "my_policy:advise", "--llvm", "unroll"],
-        ["--host", "my_policy:advise", "--deadline", "-1"],
-        ["--host", "my_policy:advise", "--limit", "-1"],
-        ["--host", "my_policy:advise", "--default", "evict=0"],  # which is not asked about
-        ["--connect", "x", "--record", "log"],
+        *([], ["--host", "my_policy"], ["--connect", "x", "--record", "log"]),
+        *(
+            ["--host", "my_policy:advise", *more.split()]
+            for more in (
+                *("--connect x", "--default inline=2", "--default unroll=1", "--llvm unroll"),
+                *("--deadline -1", "--limit -1"),
+                "--default evict=0",  # which is not asked about
+            )
+        ),
     ],
 )
 def test_wrong_options_are_refused(options):

@@ -165,15 +165,10 @@ def shell(compiler, tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "echo source | clang -x c -c -",
-        "echo source | clang -x c -c /dev/stdin",
-        "echo source | clang -x c -c /proc/self/fd/0",
-        "clang -x c -c <(echo source)",
-        "clang -c @<(echo source)",
-        "clang -c --include=<(echo source)",
+        *(f"echo source | clang -x c -c {file}" for file in ("-", "/dev/stdin", "/proc/self/fd/0")),
+        *(f"clang {words}<(echo source)" for words in ("-x c -c ", "-c @", "-c --include=")),
         "clang -x c -c - <<< source",
-        "echo source > a.c; clang -c a.c",
-        "echo source > a.c; clang -c /dev/stdin < a.c",
+        *(f"echo source > a.c; clang -c {file}" for file in ("a.c", "/dev/stdin < a.c")),
     ],
 )
 def test_source_that_can_be_read_once_is_compiled_twice(line, shell):

@@ -59,22 +59,20 @@ def test_compiler_gets_the_same_words_and_environment_without_python(options, bo
     assert "SHMBRIDGE_LLVM_BASE=/dev/null/shmbridge" in native[1]
 
 
+INLINE = "--llvm inline --connect pipe:///b"
+
+
 @pytest.mark.parametrize(
     ("options", "behind"),
     [
-        ("--llvm inline --connect pipe:///b --default inline=1", ""),
         ("--llvm inline,inline --connect pipe:///b", ""),
-        ("--llvm evict --connect pipe:///b --limit 0", ""),
-        ("--llvm inline --connect pipe:///b", "-flto=thin x.o"),
-        ("--llvm inline --connect pipe:///b", "@words"),
-        ("--llvm inline --connect pipe:///b", "-cc1 x.c"),
         ("--llvm unroll --connect pipe:///b", ""),
-        ("--llvm inline --connect pipe:///b --deadline -1", ""),
-        ("--llvm inline --connect pipe:///b --deadline", ""),
-        ("--llvm inline --connect", ""),
-        ("--llvm", ""),
+        ("--llvm evict --connect pipe:///b --limit 0", ""),
+        (f"{INLINE} --default inline=1", ""),
+        *((f"{INLINE} {deadline}", "") for deadline in ("--deadline -1", "--deadline")),
+        *((INLINE, behind) for behind in ("-flto=thin x.o", "@words", "-cc1 x.c")),
+        *((options, "") for options in ("--llvm inline --connect", "--llvm", "--help")),
         ("--connect pipe:///b", ""),
-        ("--help", ""),
     ],
 )
 def test_what_is_not_done_without_python_is_as_with_it(options, behind, both, tmp_path):

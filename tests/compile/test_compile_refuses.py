@@ -22,30 +22,11 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 NONZERO = [node("NonZero", "x", "y")], [("x", T.FLOAT, [9])], [("y", T.INT64, [1, "k"])]
 TEXTS = [node("Identity", "x", "y")], [("x", T.STRING, [9])], [("y", T.STRING, [9])]
-TREES = (
-    [
-        node(
-            "TreeEnsembleRegressor",
-            "x",
-            "y",
-            domain="ai.onnx.ml",
-            n_targets=1,
-            nodes_treeids=[0],
-            nodes_nodeids=[0],
-            nodes_featureids=[0],
-            nodes_modes=["LEAF"],
-            nodes_values=[0.0],
-            nodes_truenodeids=[0],
-            nodes_falsenodeids=[0],
-            target_treeids=[0],
-            target_nodeids=[0],
-            target_ids=[0],
-            target_weights=[1.0],
-        )
-    ],
-    [("x", T.FLOAT, [1, 3])],
-    [("y", T.FLOAT, [1, 1])],
-)
+ZEROS = "nodes_treeids nodes_nodeids nodes_featureids nodes_truenodeids nodes_falsenodeids"
+LEAF = dict.fromkeys(f"{ZEROS} target_treeids target_nodeids target_ids".split(), [0])
+LEAF |= {"n_targets": 1, "nodes_modes": ["LEAF"], "nodes_values": [0.0], "target_weights": [1.0]}
+TREE = node("TreeEnsembleRegressor", "x", "y", domain="ai.onnx.ml", **LEAF)
+TREES = [TREE], [("x", T.FLOAT, [1, 3])], [("y", T.FLOAT, [1, 1])]
 
 
 @pytest.mark.parametrize("model", [NONZERO, TEXTS, TREES])

@@ -74,9 +74,10 @@ def dtype(w, dtype):
     echoes(w, typical(dtype))
 
 
-@family(
-    "scalar", {name: DTYPES[name] for name in ("bool", "int16", "uint64", "float16", "float64")}
-)
+SCALARS = ("bool", "int16", "uint64", "float16", "float64")
+
+
+@family("scalar", {name: DTYPES[name] for name in SCALARS})
 def scalar(w, dtype):
     for value in typical(dtype)[:4]:
         echoes(w, np.array(value, dtype))
@@ -177,12 +178,8 @@ def floats_special(w, dtype):
 @family("floats-tiny", {"float32": np.float32, "float64": np.float64})
 def floats_tiny(w, dtype):
     ends = np.finfo(dtype)
-    echoes(
-        w,
-        np.array(
-            [ends.smallest_subnormal, ends.tiny, ends.max, ends.min, ends.eps, 1 + ends.eps], dtype
-        ),
-    )
+    tiny = [ends.smallest_subnormal, ends.tiny, ends.eps]
+    echoes(w, np.array([*tiny, ends.max, ends.min, 1 + ends.eps], dtype))
 
 
 TEXTS = {
@@ -223,10 +220,8 @@ def strings_advice(w, texts):
 
 
 def ragged(dtype, lengths, *width):
-    values = (
-        np.arange(sum(lengths) * int(np.prod(width, dtype=int))).reshape(-1, *width).astype(dtype)
-    )
-    return Ragged(values, np.cumsum([0, *lengths]))
+    values = np.arange(sum(lengths) * int(np.prod(width, dtype=int)), dtype=dtype)
+    return Ragged(values.reshape(-1, *width), np.cumsum([0, *lengths]))
 
 
 EVERY_KIND = {
@@ -313,10 +308,7 @@ def no_features(w):
 @case("replies-longer-and-shorter")
 def replies_longer_and_shorter(w):
     for asked, answered in ((1, 5000), (5000, 1), (3, 4), (4, 3), (1, 0), (100, 100)):
-        features, advice = (
-            {"x": np.arange(asked, dtype=np.float64)},
-            np.arange(answered, dtype=np.float64),
-        )
+        features, advice = {"x": np.arange(asked, dtype=float)}, np.arange(answered, dtype=float)
         w.model = lambda request, advice=advice: advice
         found = w.ask(features, np.float64)
         w.saw(features)
@@ -403,15 +395,11 @@ def wanted_one_of_several_fields(w):
     w.works()
 
 
-SCALARS = {
-    "i64": (np.int64, -(2**63)),
-    "i32": (np.int32, -7),
-    "f32": (np.float32, 0.25),
-    "f64": (np.float64, 0.1),
-}
+NUMBERS = {"i64": (np.int64, -(2**63)), "i32": (np.int32, -7)}
+NUMBERS |= {"f32": (np.float32, 0.25), "f64": (np.float64, 0.1)}
 
 
-@family("evaluate", {how: (how, *rest) for how, rest in SCALARS.items()})
+@family("evaluate", {how: (how, *rest) for how, rest in NUMBERS.items()})
 def evaluate_scalar(w, of):
     how, dtype, value = of
     w.model = lambda request: request["x"]

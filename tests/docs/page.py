@@ -50,14 +50,14 @@ class Block:
     words: list[str]
     text: str
 
-    def word(self, name: str) -> str | None:
+    def word(self, name):
         """What stands behind NAME= in the words; "" for a bare one."""
         return next(
             (word[len(name) + 1 :] for word in self.words if word.partition("=")[0] == name), None
         )
 
     @property
-    def runs(self) -> bool:
+    def runs(self):
         """Is it more than text, and not skipped on this machine?"""
         needs = filter(None, (self.word("needs") or "").split(","))
         missing = any(shutil.which(name) is None and find_spec(name) is None for name in needs)
@@ -65,7 +65,7 @@ class Block:
         return bool(program) and self.word("skip") is None and not missing
 
     @property
-    def source(self) -> str:
+    def source(self):
         """As a file of its own."""
         if self.word("part") is None:
             return self.text
@@ -73,7 +73,7 @@ class Block:
         return f"{head}int main(void) {{\n{self.text}}}\n"
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """The fenced blocks of a page; those of a list item without their indentation."""
     text = page.read_text()
     return [
@@ -87,7 +87,7 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def command(block: Block, folder: Path) -> str:
+def command(block, folder):
     """The shell's words for a block; writes its file."""
     if block.language == "sh" and block.word("file") is None:
         return block.text
@@ -107,7 +107,7 @@ def command(block: Block, folder: Path) -> str:
     )
 
 
-def script(page: list[Block], folder: Path) -> str:
+def script(page, folder):
     """The page as a shell script, which leaves what block i prints in out.i."""
     parts = [START]
     for i, block in enumerate(page):
@@ -116,7 +116,7 @@ def script(page: list[Block], folder: Path) -> str:
     return "\n".join(parts)
 
 
-def prints(page: list[Block], folder: Path) -> list[str]:
+def prints(page, folder):
     """Where a block did not print what the page says, and what it printed."""
     wrong = []
     for i, block in enumerate(page):

@@ -89,7 +89,7 @@ def test_c_refuses_arrays_and_rows_that_do_not_fit():
     steps, x = _fastpath.Steps(0, *arrays, []), np.zeros((3, 2))
     for row in (-1, 3):
         for name, more in {
-            **{"take": (0,), "move": (1,), "end": (0,), "row": (), "channels": ()},
+            **{"take": (0,), "move": (1,), "end": (0,), "row": (), "channels": ()}
         }.items():
             with pytest.raises(IndexError, match=f"expected a row below 3, found {row}"):
                 getattr(steps, name)(row, *more)
@@ -137,22 +137,13 @@ def test_observations_and_rewards_arrive_as_they_were_sent(new_name, episode):
         asking.result()
 
 
+GOOD = {"reward": 1.0, "done": False, "truncated": False, "step": 1}
 WRONG = {
-    "a reward that is text": {"reward": "much", "done": False, "truncated": False, "step": 1},
-    "a reward that is many": {"reward": np.ones(3), "done": False, "truncated": False, "step": 1},
-    "a reward that is no number": {
-        "reward": math.nan,
-        "done": False,
-        "truncated": False,
-        "step": 1,
-    },
-    "a step that is no whole number": {
-        "reward": 1.0,
-        "done": False,
-        "truncated": False,
-        "step": 0.5,
-    },
-    "a step that is a list": {"reward": 1.0, "done": False, "truncated": False, "step": ["a"]},
+    "a reward that is text": GOOD | {"reward": "much"},
+    "a reward that is many": GOOD | {"reward": np.ones(3)},
+    "a reward that is no number": GOOD | {"reward": math.nan},
+    "a step that is no whole number": GOOD | {"step": 0.5},
+    "a step that is a list": GOOD | {"step": ["a"]},
     "an agent that is a number": {"agent": 1},
     "an agent that is a list": {"agent": ["a", "b"]},
 }

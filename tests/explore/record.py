@@ -19,7 +19,7 @@ SCENARIOS = ["closes", "lies", "messages", "observer", "host dies", *FEW, "views
 LINE = r".{12} +(\w+) preemptions +(\d+) situations +\d+ steps +\d+ ends +([\d.]+) s  (.*)"
 
 
-def main() -> None:
+def main():
     for name in SCENARIOS:
         command = [sys.argv[1], "--preemptions", str(FEW.get(name, -1)), name]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -114,14 +114,14 @@ def test_the_urls_deadline_wins(name, in_thread):
                 runner.evaluate({"x": 1})
 
 
+LONG = "x" * 101
+
+
 @pytest.mark.parametrize(
     ("url", "error", "says"),
     [
         ("", InvalidError, "no URL"),
-        ("shm://", InvalidError, "not a bridge name"),
-        ("a/b", InvalidError, "not a bridge name"),
-        (".hidden", InvalidError, "not a bridge name"),
-        ("x" * 101, InvalidError, "not a bridge name"),
+        *((url, InvalidError, "not a bridge name") for url in ("shm://", "a/b", ".hidden", LONG)),
         ("bridge?connect_timeout=soon", InvalidError, "connect_timeout=soon: expected seconds"),
         ("bridge?connect_timeout", InvalidError, "connect_timeout=: expected seconds"),
         ("bridge?wait=never", InvalidError, "wait=never: expected adaptive, spin or block"),

@@ -137,11 +137,6 @@ def test_ctrl_c_in_a_loop_closes_the_host_and_leaves_its_with_block(
     assert not shm_files()
 
 
-def test_ctrl_c_outside_of_the_loop_is_the_programs(name):
-    with pytest.raises(KeyboardInterrupt), Host(name):
-        raise KeyboardInterrupt
-
-
 def test_ctrl_c_while_a_host_is_made_leaves_no_file(name, monkeypatch, shm_files):
     def interrupted(host):
         raise KeyboardInterrupt

@@ -1,14 +1,10 @@
 """Whatever one runner may legally send, the host's loop gets an array or never sees it, and goes on
 to the next."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,14 +40,14 @@ MESSAGE = st.tuples(
 )
 
 
-def fill(memory: Any, code: int, count: int) -> None:
+def fill(memory, code, count):
     """Bools alone: other bytes than 0 and 1 are no message of Protobuf's, and what was in the
     memory before may be any."""
     if memory != ffi.NULL and code == lib.SHMB_BOOL and count <= ROOM:  # else it is refused
         ffi.memmove(memory, bytes(count), count)
 
 
-def add(runner: shmbridge.Runner, field: tuple[Any, ...]) -> None:
+def add(runner, field):
     """One feature, as a compiler adds it: what is wrong with it sticks until evaluate."""
     text, kind, code, dims, lengths, data = field
     name = text.encode()
@@ -73,14 +69,14 @@ def add(runner: shmbridge.Runner, field: tuple[Any, ...]) -> None:
         fill(memory, code, math.prod(dims))
 
 
-def begin(runner: shmbridge.Runner, message: tuple[list[tuple[Any, ...]], int]) -> int:
+def begin(runner, message):
     fields, want = message
     for field in fields:
         add(runner, field)
     return int(lib.shmb_runner_start(runner._r, want))
 
 
-def end(runner: shmbridge.Runner, status: int) -> str:
+def end(runner, status):
     """How it ended: "" or the error's text."""
     status = status or PENDING
     while status == PENDING:
@@ -95,7 +91,7 @@ def end(runner: shmbridge.Runner, status: int) -> str:
     return ffi.string(lib.shmb_error_message(runner._r)).decode(errors="replace") if status else ""
 
 
-def read(question: Any) -> Any:
+def read(question):
     """All that a model may look at."""
     str(question)
     for value in question.values():
@@ -106,11 +102,11 @@ def read(question: Any) -> Any:
 
 
 @contextmanager
-def looping(host: shmbridge.Host, batch: int, log: LogWriter) -> Iterator[None]:
+def looping(host, batch, log):
     """A user's loop in a thread, which must not end before the host is closed."""
-    ended: list[BaseException] = []
+    ended = []
 
-    def loop() -> None:
+    def loop():
         try:
             for question in host.batches(batch, 0.02) if batch > 1 else host:
                 asked = [dict(request) for request in getattr(question, "requests", [question])]
@@ -142,7 +138,7 @@ def bfloat16(request, monkeypatch):
     return True
 
 
-def check(host: shmbridge.Host, batch: int, tmp_path: Any, examples: int) -> None:
+def check(host, batch, tmp_path, examples):
     with ExitStack() as stack:
         log = stack.enter_context(LogWriter(tmp_path / "log", warn=lambda _text: None))
         stack.enter_context(looping(host, batch, log))
@@ -155,7 +151,7 @@ def check(host: shmbridge.Host, batch: int, tmp_path: Any, examples: int) -> Non
             st.lists(MESSAGE, min_size=batch, max_size=batch)
             | MESSAGE.map(lambda message: [message] * batch)
         )
-        def every_message(messages: list[Any]) -> None:
+        def every_message(messages):
             begun = [
                 (runner, begin(runner, message))
                 for runner, message in zip(runners, messages, strict=True)
@@ -178,7 +174,7 @@ def test_the_loop_goes_on_whatever_comes_through_a_pipe(serdes, tmp_path, bfloat
         check(host, 1, tmp_path, 50)
 
 
-def sent(host: shmbridge.Host, message: tuple[list[tuple[Any, ...]], int]) -> str:
+def sent(host, message):
     with shmbridge.connect(host.url, deadline=20) as runner:
         return end(runner, begin(runner, message))
 
@@ -188,7 +184,7 @@ def sent(host: shmbridge.Host, message: tuple[list[tuple[Any, ...]], int]) -> st
 def test_a_dtype_that_the_advice_does_not_fit_is_an_error_of_the_runner_and_told_once(
     name, batch, advice, caplog, in_thread
 ):
-    def loop() -> None:
+    def loop():
         for question in host.batches(batch) if batch > 1 else host:
             question.reply([advice] if batch > 1 else advice)
 

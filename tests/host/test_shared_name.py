@@ -1,11 +1,8 @@
 """Hosts that share a name, of which runners choose one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +17,11 @@ WORKERS_AT = 256 + 24  # in the segment: docs/protocol.md
 
 
 @pytest.fixture
-def worker(name: str) -> Iterator[Callable[..., Host]]:
+def worker(name):
     """worker(1, count=3): a host that serves; its advice is its number."""
     with contextlib.ExitStack() as stack:
 
-        def start(number: int, count: int = 2) -> Host:
+        def start(number, count=2):
             class Worker(Host):
                 _worker, _workers = number, count
 
@@ -35,24 +32,24 @@ def worker(name: str) -> Iterator[Callable[..., Host]]:
         yield start
 
 
-def ask(name: str, runners: int = 1) -> list[int]:
+def ask(name, runners=1):
     """The advice that so many runners get, sorted; all are connected at the same time."""
     with contextlib.ExitStack() as stack:
         open_runners = [stack.enter_context(shmbridge.connect(name)) for _ in range(runners)]
         return sorted(int(runner.evaluate({"x": 1})) for runner in open_runners)
 
 
-def other(name: str, number: int) -> Path:
+def other(name, number):
     return Path(f"{shm_path(name)}~{number}")
 
 
-def test_runners_are_shared_out_equally(worker: Callable[..., Host], name: str) -> None:
+def test_runners_are_shared_out_equally(worker, name):
     for number in range(3):
         worker(number, 3)
     assert ask(name, 6) == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_full_worker_is_passed_over(worker: Callable[..., Host], name: str) -> None:
+def test_a_full_worker_is_passed_over(worker, name):
     worker(0)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
@@ -64,9 +61,7 @@ def test_a_full_worker_is_passed_over(worker: Callable[..., Host], name: str) ->
                 stack.enter_context(shmbridge.connect(f"{name}?deadline=0.1"))
 
 
-def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(
-    worker: Callable[..., Host], name: str
-) -> None:
+def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(worker, name):
     class Hangs(Host):  # without a loop
         _worker, _workers = 0, 2
 
@@ -77,7 +72,7 @@ def test_a_worker_that_accepts_no_runner_gets_one_at_a_time(
         assert ask(name, 3) == [1, 1, 1]
 
 
-def test_a_wrong_number_of_workers_is_harmless(worker: Callable[..., Host], name: str) -> None:
+def test_a_wrong_number_of_workers_is_harmless(worker, name):
     for number in (0, 1):
         worker(number)
     with shm_path(name).open("r+b") as file:
@@ -87,9 +82,7 @@ def test_a_wrong_number_of_workers_is_harmless(worker: Callable[..., Host], name
 
 
 @pytest.mark.parametrize("what", ["garbage", "directory", "mode", "dead"])
-def test_runners_pass_over_what_is_no_live_worker(
-    worker: Callable[..., Host], name: str, what: str
-) -> None:
+def test_runners_pass_over_what_is_no_live_worker(worker, name, what):
     worker(0)
     if what == "mode":
         worker(1)
@@ -109,13 +102,13 @@ def test_runners_pass_over_what_is_no_live_worker(
             other(name, 1).unlink()
 
 
-def test_a_host_alone_has_no_workers(worker: Callable[..., Host], name: str) -> None:
+def test_a_host_alone_has_no_workers(worker, name):
     worker(1).close()  # of an earlier host of the name
     with Host(name) as host, host.start(lambda _: 7):
         assert ask(name, 3) == [7, 7, 7]
 
 
-def test_workers_end_with_their_files(worker: Callable[..., Host], name: str) -> None:
+def test_workers_end_with_their_files(worker, name):
     hosts = [worker(number) for number in (0, 1)]
     assert [(b.worker, b.alive) for b in overview.bridges(name)] == [(0, True), (1, True)]
     hosts[1].close()
@@ -127,16 +120,14 @@ def test_workers_end_with_their_files(worker: Callable[..., Host], name: str) ->
         ask(name)
 
 
-def test_a_host_alone_is_refused_while_any_worker_lives(
-    worker: Callable[..., Host], name: str
-) -> None:
+def test_a_host_alone_is_refused_while_any_worker_lives(worker, name):
     worker(1)
     with pytest.raises(shmbridge.InUseError):
         Host(name)
     worker(0)
 
 
-def test_a_number_is_taken_once(worker: Callable[..., Host], name: str) -> None:
+def test_a_number_is_taken_once(worker, name):
     worker(1)
     with pytest.raises(shmbridge.InUseError):
         worker(1)

@@ -1,8 +1,6 @@
 """SIGTERM leaves nothing in /dev/shm, ends the process as it would without us, and stays the
 user's."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

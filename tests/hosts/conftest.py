@@ -1,12 +1,7 @@
 """Relays with a log."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.cli import MODELS, Command
@@ -16,18 +11,16 @@ from shmbridge.logs import LogWriter
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "decisions.log"
 
 
 @pytest.fixture
-def tap(
-    name: str, new_name: Callable[[], str], path: Path, in_thread: Any
-) -> Iterator[Callable[..., Any]]:
+def tap(name, new_name, path, in_thread):
     """tap(**options): a tap of the bridge `name`, serving in a thread; its log is at `path`."""
     with contextlib.ExitStack() as stack:
 
-        def start(target: str = name, **options: Any) -> Relay:
+        def start(target=name, **options):
             log = stack.enter_context(LogWriter(path))
             made = Relay(target, new_name(), log=log, **options)
             serving = in_thread(made.serve)
@@ -39,12 +32,12 @@ def tap(
 
 
 @pytest.fixture
-def command(tmp_path: Path, name: str) -> Iterator[Callable[..., Command]]:
+def command(tmp_path, name):
     """command(ready, …): starts a command, and waits until it has said `ready`."""
     (tmp_path / "models.py").write_text(MODELS)
-    started: list[Command] = []
+    started = []
 
-    def start(ready: str, *arguments: object) -> Command:
+    def start(ready, *arguments):
         started.append(Command(ready, *arguments, cwd=tmp_path))
         return started[-1]
 
@@ -55,7 +48,7 @@ def command(tmp_path: Path, name: str) -> Iterator[Callable[..., Command]]:
 
 
 @pytest.fixture
-def serving(command: Callable[..., Command], name: str) -> Callable[..., Command]:
+def serving(command, name):
     """serving("total", …): `shmbridge serve` with that model."""
     return lambda model, *more: command(
         "Python", "serve", name, "--python", f"models:{model}", "--request-bytes", "64K", *more

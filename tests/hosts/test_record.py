@@ -1,10 +1,7 @@
 """The commands record, and serve --record."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +15,7 @@ TOTALS = [({"x": X * i}, 7.0 * i) for i in range(4)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_record_until_a_signal(
-    command: Any, serving: Any, name: str, new_name: Any, path: Path, number: int
-) -> None:
+def test_record_until_a_signal(command, serving, name, new_name, path, number):
     serving("total")
     listen = new_name()
     recording = command("recording", "record", f"shm://{name}", f"shm://{listen}", path)
@@ -41,9 +36,7 @@ def test_record_until_a_signal(
     assert not Path(f"/dev/shm/shmb.{listen}").exists()
 
 
-def test_record_ends_while_a_question_is_under_way(
-    name: str, new_name: Any, command: Any, path: Path, in_thread: Any
-) -> None:
+def test_record_ends_while_a_question_is_under_way(name, new_name, command, path, in_thread):
     listen = new_name()
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
@@ -57,14 +50,14 @@ def test_record_ends_while_a_question_is_under_way(
     assert not path.exists()
 
 
-def test_record_needs_a_target(name: str, path: Path) -> None:
+def test_record_needs_a_target(name, path):
     done = run("record", f"shm://{name}?connect_timeout=0.01", "elsewhere", path)
     assert done.returncode == 1 and name in done.stderr
     assert not path.exists()
 
 
 @pytest.mark.parametrize("more", [(), ("--max-batch", 4)])
-def test_serve_records(serving: Any, name: str, path: Path, more: Any) -> None:
+def test_serve_records(serving, name, path, more):
     service = serving("totals" if more else "total", "--record", path, *more)
     with shmbridge.connect(name, label="a.c") as runner:
         for question, advice in TOTALS:

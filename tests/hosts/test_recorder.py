@@ -1,12 +1,8 @@
 """A relay with a log: what passes through is what was said, and is recorded."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ from shmbridge.hosts._relay import Relay
 from shmbridge.logs import LogWriter, TrainingLog
 
 
-def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
+def test_a_tap_passes_on_and_records(serve, tap, path):
     with (
         serve(lambda request: float(request["x"].sum())),
         shmbridge.connect((tapped := tap()).host.url) as runner,
@@ -34,10 +30,10 @@ def test_a_tap_passes_on_and_records(serve: Any, tap: Any, path: Path) -> None:
     ]
 
 
-def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
+def test_wanted_dtypes_reach_the_host(serve, tap, path):
     wanted = []
 
-    def model(request: Any) -> int:
+    def model(request):
         wanted.append(request.wanted)
         return 3
 
@@ -53,9 +49,7 @@ def test_wanted_dtypes_reach_the_host(serve: Any, tap: Any, path: Path) -> None:
     ] == [np.float32, np.int64]
 
 
-def test_advice_that_its_runner_got_as_an_error_is_not_recorded(
-    serve: Any, tap: Any, path: Path
-) -> None:
+def test_advice_that_its_runner_got_as_an_error_is_not_recorded(serve, tap, path):
     with (
         serve(lambda request: np.zeros(int(request["n"]))),
         shmbridge.connect(tap(advice_bytes=4096).host.url) as runner,
@@ -67,13 +61,13 @@ def test_advice_that_its_runner_got_as_an_error_is_not_recorded(
     assert [question["n"] for question, _ in records(path)][:1] == [2]
 
 
-def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any) -> None:
+def test_runners_do_not_wait_for_each_other(name, tap, in_thread):
     with shmbridge.Host(name) as host:
         # Answers the tap's first runner, then takes a question.
         claims = in_thread(host.receive, 20)
         url = tap().host.url
 
-        def ask(value: int) -> Any:
+        def ask(value):
             with shmbridge.connect(url) as runner:
                 return runner.evaluate({"x": value})
 
@@ -84,12 +78,10 @@ def test_runners_do_not_wait_for_each_other(name: str, tap: Any, in_thread: Any)
         assert [call.result() for call in asked] == [10, 20]
 
 
-def test_many_runners_get_their_own_advice_and_are_recorded(
-    serve: Any, tap: Any, in_thread: Any, path: Path
-) -> None:
+def test_many_runners_get_their_own_advice_and_are_recorded(serve, tap, in_thread, path):
     url = None
 
-    def ask(first: int) -> None:
+    def ask(first):
         with shmbridge.connect(url) as runner:
             for i in range(first, first + 100):
                 assert runner.evaluate({"i": i}) == -i
@@ -105,10 +97,8 @@ def test_many_runners_get_their_own_advice_and_are_recorded(
     ]
 
 
-def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
-    serve: Any, tap: Any
-) -> None:
-    def model(request: Any) -> int:
+def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(serve, tap):
+    def model(request):
         time.sleep(0.003 * (int(request["i"]) % 3))
         return -int(request["i"])
 
@@ -124,9 +114,7 @@ def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
     assert given_up
 
 
-def test_the_targets_deadline_is_an_error_of_the_question(
-    name: str, tap: Any, in_thread: Any
-) -> None:
+def test_the_targets_deadline_is_an_error_of_the_question(name, tap, in_thread):
     with shmbridge.Host(name) as host:
         claims = in_thread(host.receive, 20)
         with shmbridge.connect(tap(f"{name}?deadline=0.5").host.url) as runner:
@@ -135,7 +123,7 @@ def test_the_targets_deadline_is_an_error_of_the_question(
             claims.result()
 
 
-def test_its_runners_have_as_long_as_the_target_says(name: str, tap: Any, in_thread: Any) -> None:
+def test_its_runners_have_as_long_as_the_target_says(name, tap, in_thread):
     with shmbridge.Host(name, deadline=60) as host:
         serving = in_thread(host.serve, lambda request: 1)
         with shmbridge.connect(tap(name).host.url) as runner:
@@ -144,7 +132,7 @@ def test_its_runners_have_as_long_as_the_target_says(name: str, tap: Any, in_thr
         serving.result()
 
 
-def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
+def test_what_cannot_be_recorded_is_passed_on(serve, tap):
     tapping = pytest.warns(UserWarning, match="not recorded")
     with (
         serve(lambda request: "inline"),
@@ -156,7 +144,7 @@ def test_what_cannot_be_recorded_is_passed_on(serve: Any, tap: Any) -> None:
     assert (tapped.log.recorded, tapped.log.left_out) == (0, 1)
 
 
-def test_the_target_has_no_runners_when_the_tap_has_none(serve: Any, tap: Any) -> None:
+def test_the_target_has_no_runners_when_the_tap_has_none(serve, tap):
     with serve(lambda request: 1) as host:
         with shmbridge.connect(tap().host.url) as runner:
             runner.evaluate({"x": 1})
@@ -164,9 +152,7 @@ def test_the_target_has_no_runners_when_the_tap_has_none(serve: Any, tap: Any) -
         until(lambda: host.runners == 0)
 
 
-def test_what_clang_asks_is_recorded_and_can_be_asked_again(
-    serve: Any, name: str, tmp_path: Path, path: Path, in_thread: Any
-) -> None:
+def test_what_clang_asks_is_recorded_and_can_be_asked_again(serve, name, tmp_path, path, in_thread):
     clang = shutil.which("clang-22") or shutil.which("clang-19")
     if clang is None:
         pytest.skip("no clang-22 or clang-19")
@@ -198,7 +184,7 @@ def test_what_clang_asks_is_recorded_and_can_be_asked_again(
                 assert runner.evaluate(record.question) == record.advice["priority"]
 
 
-def test_a_tap_has_the_room_that_its_target_has(serve: Any, tap: Any) -> None:
+def test_a_tap_has_the_room_that_its_target_has(serve, tap):
     with (
         serve(lambda request: request["x"], request_bytes=3 << 20, advice_bytes=3 << 20),
         shmbridge.connect(tap().host.url) as runner,

@@ -235,16 +235,9 @@ def test_a_signal_ends_it_also_while_the_model_computes(python, name, new_name, 
     )
     here = f"shm://{new_name()}"
     process, _ = command(here, model.line())
-    asking = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            f"import shmbridge; shmbridge.connect({here!r}).evaluate({{'x': 1}})",
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    code = f"import shmbridge; shmbridge.connect({here!r}).evaluate({{'x': 1}})"
+    words = [sys.executable, "-P", "-c", code]
+    asking = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert model.line() == "asked"
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0

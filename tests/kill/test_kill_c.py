@@ -1,8 +1,6 @@
 """C hosts and C runners, killed before each of their stores to the segment or at random, or stopped
 there: ledger.c knows what becomes of every question. --long: 100 000 kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ledger(tmp_path_factory):
     """Built to stop before a chosen store."""
     compilers = [os.environ.get("CC", ""), "cc", "gcc", "clang", "clang-22", "clang-19"]
     compiler = next((name for name in compilers if shutil.which(name)), None)

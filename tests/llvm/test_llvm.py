@@ -10,21 +10,12 @@ import pytest
 from shmbridge._llvm import commands, compilers
 from shmbridge.errors import InvalidError
 
+CLANGS = ["clang", "clang-22", "clang++-19", "/usr/lib/llvm-19/bin/clang++"]
+CLANGS += ["x86_64-linux-gnu-clang-22"]
+OTHERS = [("opt-22.1", "opt"), ("llc", "llc"), ("rustc", "rustc"), ("ld.lld-22", "ld.lld")]
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("clang", "clang"),
-        ("clang-22", "clang"),
-        ("/usr/lib/llvm-19/bin/clang++", "clang"),
-        ("clang++-19", "clang"),
-        ("x86_64-linux-gnu-clang-22", "clang"),
-        ("opt-22.1", "opt"),
-        ("llc", "llc"),
-        ("rustc", "rustc"),
-        ("ld.lld-22", "ld.lld"),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "kind"), [*((name, "clang") for name in CLANGS), *OTHERS])
 def test_compilers_are_known_by_name(name, kind):
     assert compilers.kind_of(name) == kind
 
@@ -102,13 +93,12 @@ def test_flags_stand_where_each_compiler_wants_them(command, expected):
     [
         ("rustc x", " -Ccodegen-units=1"),
         ("clang -flto x.o", f"-Xlinker -plugin-opt=lto-partitions=1 {WARNED}"),
-        (
-            "clang -flto --target=wasm32",
-            f" -Xlinker --thinlto-jobs=1 -Xlinker --lto-partitions=1 {WARNED}",
-        ),
-        (
-            "clang -flto -target wasm32-wasi",
-            f" -Xlinker --thinlto-jobs=1 -Xlinker --lto-partitions=1 {WARNED}",
+        *(
+            (
+                f"clang -flto {flag}",
+                f" -Xlinker --thinlto-jobs=1 -Xlinker --lto-partitions=1 {WARNED}",
+            )
+            for flag in ("--target=wasm32", "-target wasm32-wasi")
         ),
     ],
 )
@@ -151,16 +141,12 @@ def test_opt_gets_an_inliner_unless_it_is_told_its_passes(passes):
 @pytest.mark.parametrize(
     ("kind", "words", "expected"),
     [
-        ("clang", "-O2 x.c", ""),
-        ("clang", "-flto x.o", "full"),
-        ("clang", "-flto=auto", "full"),
+        *(("clang", words, "") for words in ("-O2 x.c", "-flto=thin -fno-lto", "@/no/such/file")),
+        *(("clang", words, "full") for words in ("-flto x.o", "-flto=auto")),
         ("clang", "-flto -flto=thin -flto-jobs=4", "thin"),
-        ("clang", "-flto=thin -fno-lto", ""),
         ("clang", "-fno-lto @{file}", "thin"),
-        ("clang", "@/no/such/file", ""),
         ("rustc", "-C linker-plugin-lto x.rs", "thin"),
-        ("rustc", "-Clinker-plugin-lto=no", ""),
-        ("rustc", "-Clto=fat", ""),
+        *(("rustc", words, "") for words in ("-Clinker-plugin-lto=no", "-Clto=fat")),
         ("llc", "-flto", ""),
     ],
 )
@@ -261,15 +247,8 @@ def test_defaults_that_may_be(default):
 @pytest.mark.parametrize(
     "default",
     [
-        "inline=-1",
-        "inline=",
-        "evict=-1",
-        "evict=0.5",
-        "evict=1e999",
-        "priority=nan",
-        "priority=1e999",
-        "x=0",
-        "inline=1 ",
+        *("inline=-1", "inline=", "inline=1 ", "evict=-1", "evict=0.5", "evict=1e999", "x=0"),
+        *("priority=nan", "priority=1e999"),
     ],
 )
 def test_defaults_that_may_not(default):

@@ -104,23 +104,19 @@ def replying(tmp_path, in_thread):
     return start
 
 
+INEXACT = '16 the advice "advice" of int64 is not exactly representable as int32: ask for int64'
+
+
 @pytest.mark.parametrize(
     ("value", "letter", "expected"),
     [
-        (12, "i", "12 12 "),
-        (12, "l", "12 12 "),
-        (2.5, "f", "2.5 2.5 "),
-        (2.5, "d", "2.5 2.5 "),
+        *((12, letter, "12 12 ") for letter in "il"),
+        *((2.5, letter, "2.5 2.5 ") for letter in "fd"),
         (ctypes.c_long(7), "i", "7 7 "),
         (ctypes.c_long(2**40), "l", "1099511627776 1099511627776 "),
         (ctypes.c_double(0.1), "d", "0.10000000000000001 0.10000000000000001 "),
         (ctypes.c_double(0.5), "f", "0.5 0.5 "),
-        (
-            ctypes.c_long(2**40),
-            "i",
-            '16 the advice "advice" of int64 is not exactly representable as int32: ask for int64'
-            * 2,
-        ),
+        (ctypes.c_long(2**40), "i", INEXACT * 2),
     ],
 )
 @pytest.mark.parametrize("retries", ["", "&retries=1"])

@@ -42,9 +42,7 @@ def build(tmp_path):
 @pytest.mark.parametrize(
     "launcher",
     [
-        f"{RUN}ccache clang-22",
-        f"{RUN}masked/clang-22",
-        f"ccache {RUN}clang-22",
+        *(f"{RUN}ccache clang-22", f"{RUN}masked/clang-22", f"ccache {RUN}clang-22"),
         "ccache ./clang-script",
     ],
 )
@@ -75,6 +73,12 @@ int main(int argc, char **argv) { unsetenv("LD_PRELOAD"); return execvp("clang-2
 """
 
 
+def in_folder(words, folder):
+    """Runs a command there; what it says on stderr is kept."""
+    own = {"cwd": folder, "env": environment(folder)}
+    return subprocess.run(words, **own, stderr=subprocess.PIPE, text=True, timeout=60)
+
+
 @pytest.fixture
 def run_mine(tmp_path):
     """run_mine(policy, *command): compiles numbers.c to out.o; how that ended."""
@@ -86,14 +90,7 @@ def run_mine(tmp_path):
     def go(policy, *command, options=(), more=()):
         words = [SHMBRIDGE, "run", "-v", "--llvm", "inline", "--host", f"mine:{policy}", *options]
         source = ["-Oz", "-c", str(SOURCES / "numbers.c"), "-o", "out.o", *more]
-        return subprocess.run(
-            [*words, "--", *command, *source],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            stderr=-1,
-            text=True,
-            timeout=60,
-        )
+        return in_folder([*words, "--", *command, *source], tmp_path)
 
     return go
 
@@ -142,12 +139,5 @@ def test_build_without_a_host_prints_one_warning(tmp_path):
     for options in "--connect nobody-is-here", "--host mine:absent":
         launcher = f"{SHMBRIDGE} run --llvm inline {options} -- clang-22"
         for _ in range(2):  # two builds
-            done = subprocess.run(
-                ["make", "-B", "-j2", f"CC={launcher}"],
-                cwd=tmp_path,
-                env=environment(tmp_path),
-                stderr=-1,
-                text=True,
-                timeout=60,
-            )
+            done = in_folder(["make", "-B", "-j2", f"CC={launcher}"], tmp_path)
             assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr

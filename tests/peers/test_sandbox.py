@@ -13,30 +13,14 @@ from support.stock import clang, environment, run_words
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.slow]
 
-NUMBERS = {  # on x86-64, and on aarch64
-    "bind": (49, 200),
-    "eventfd": (290, 19),
-    "fallocate": (285, 47),
-    "flock": (73, 32),
-    "getsockopt": (55, 209),
-    "inotify_add_watch": (254, 27),
-    "inotify_init": (294, 26),
-    "kill": (62, 129),
-    "link": (86, 37),
-    "listen": (50, 201),
-    "memfd_create": (319, 279),
-    "mkfifo": (259, 33),
-    "pidfd_open": (434, 434),
-    "prctl": (157, 167),
-    "prlimit": (302, 261),
-    "recvmsg": (47, 212),
-    "sched_getaffinity": (204, 123),
-    "sendmsg": (46, 211),
-    "setsid": (112, 157),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "waitid": (247, 95),
-}
+NUMBERS = """
+bind 49 200, eventfd 290 19, fallocate 285 47, flock 73 32, getsockopt 55 209, kill 62 129,
+link 86 37, inotify_add_watch 254 27, inotify_init 294 26,
+listen 50 201, memfd_create 319 279, mkfifo 259 33,
+pidfd_open 434 434, prctl 157 167, prlimit 302 261, recvmsg 47 212, sched_getaffinity 204 123,
+sendmsg 46 211, setsid 112 157, socket 41 198, socketpair 53 199, waitid 247 95
+"""  # on x86-64, and on aarch64
+NUMBERS = {call: numbers for call, *numbers in map(str.split, NUMBERS.split(","))}
 BRIDGE = {"fallocate", "link"}
 PIPE = {"eventfd", "flock", "mkfifo"}
 NEEDS = {  # each command, and the calls without which it does less than it was asked to

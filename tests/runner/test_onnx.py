@@ -32,13 +32,8 @@ def path(tmp_path):
 def reference(path, features):
     """What ONNX Runtime's own Python API says: all outputs by name."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return dict(
-        zip(
-            [output.name for output in session.get_outputs()],
-            session.run(None, features),
-            strict=True,
-        )
-    )
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, features), strict=True))
 
 
 def same(found, expected):
@@ -253,10 +248,7 @@ def test_a_model_that_fails_says_why_and_goes_on(path):
 @pytest.mark.parametrize(
     "options",
     [
-        "threads=2",
-        "threads=0",
-        "providers=CPUExecutionProvider",
-        "providers=cpu",
+        *("threads=2", "threads=0", "providers=CPUExecutionProvider", "providers=cpu"),
         f"library={LIBRARY}",
     ],
 )

@@ -137,9 +137,7 @@ def test_a_dotted_name_goes_deeper(model):
         ("a_model:number", "expected a function, found int"),
         ("a_model:asks_later", "found an async one"),
         ("no_such_module:f", "No module named 'no_such_module' in .*, nor where Python looks"),
-        ("a_model", "expected MODULE:FUNCTION"),
-        ("", "expected MODULE:FUNCTION"),
-        ("a_model:", "expected MODULE:FUNCTION"),
+        *((place, "expected MODULE:FUNCTION") for place in ("a_model", "", "a_model:")),
     ],
 )
 def test_what_is_no_function_is_an_error(model, place, says):

@@ -260,14 +260,8 @@ def opened(flaky):
 
 
 def test_a_python_runner_kind_is_opened_anew(flaky, opened):
-    flaky.plan = [
-        HostGoneError("gone"),
-        None,
-        NoHostError("away"),
-        ClosedError("shut"),
-        None,
-        ModelError("wrong"),
-    ]
+    flaky.plan = [HostGoneError("gone"), None, NoHostError("away"), ClosedError("shut"), None]
+    flaky.plan.append(ModelError("wrong"))
     with connect("flaky://x", retries=2, backoff=1e-3) as runner:
         assert [runner.evaluate({"x": x}) for x in (1, 2)] == [2, 3]
         assert opened == [True, True, True, False]

@@ -205,19 +205,12 @@ def failing(capfd):
 @pytest.mark.parametrize(
     ("error", "in_encode", "in_decode", "says"),
     [
-        (ValueError("why"), InvalidError, CorruptError, "ValueError: why"),
         (KeyError("x"), InvalidError, CorruptError, "KeyError: 'x'"),
-        (InexactError("not quite"), InexactError, InexactError, "not quite"),
-        (CorruptError("no such bytes"), CorruptError, CorruptError, "no such bytes"),
-        (
-            MemoryError("all of it"),
-            shmbridge.NoMemoryError,
-            shmbridge.NoMemoryError,
-            "MemoryError: all of it",
-        ),
+        (ValueError("why"), InvalidError, CorruptError, "ValueError: why"),
         (RecursionError("deep"), InvalidError, CorruptError, "RecursionError: deep"),
-        (KeyboardInterrupt(), KeyboardInterrupt, KeyboardInterrupt, ""),
-        (SystemExit(3), SystemExit, SystemExit, "3"),
+        (MemoryError("all"), shmbridge.NoMemoryError, shmbridge.NoMemoryError, "MemoryError: all"),
+        *((kind("so"), kind, kind, "so") for kind in (InexactError, CorruptError)),
+        *((kind(), kind, kind, "") for kind in (KeyboardInterrupt, SystemExit)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

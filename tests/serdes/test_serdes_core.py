@@ -139,18 +139,9 @@ def test_advice_comes_back_from_json_as_the_dtype_that_is_asked_for(array):
 
 # ---- Bitstream ----
 
-TYPES = {
-    "float": "f",
-    "double": "d",
-    "int8_t": "b",
-    "uint8_t": "B",
-    "int16_t": "h",
-    "uint16_t": "H",
-    "int32_t": "i",
-    "uint32_t": "I",
-    "int64_t": "q",
-    "uint64_t": "Q",
-}
+SIZES = zip((8, 16, 32, 64), "bhiq", strict=True)
+TYPES = {"float": "f", "double": "d"}
+TYPES |= {f"{u}int{n}_t": c.upper() if u else c for n, c in SIZES for u in ("", "u")}
 NAMES = {np.dtype(code): name for name, code in TYPES.items()}
 streamable = [np.dtype(code) for code in TYPES.values()]
 

@@ -44,15 +44,9 @@ def answer(program, tmp_path):
     [
         (b"x,1.5,-2\n", "1.5\n-2\n"),
         (b"x\n", ""),
-        (b"x,1.5,-2", "expected numbers between commas"),
-        (b"x,1.5,two\n", "expected numbers between commas"),
-        (b"x,\n", "expected numbers between commas"),
-        (b"x", "expected lines"),
-        (b"n" * 200 + b"\n", "expected lines"),
-        (b"a\0b,1\n", "expected lines"),
-        (b",1\n", "name"),
-        (b"x,1\ny,2\n", "found 2"),
-        (b"", "found 0"),
+        *((each, "expected numbers") for each in (b"x,1.5,-2", b"x,1.5,two\n", b"x,\n")),
+        *((each, "expected lines") for each in (b"x", b"n" * 200 + b"\n", b"a\0b,1\n")),
+        *((b",1\n", "name"), (b"x,1\ny,2\n", "found 2"), (b"", "found 0")),
     ],
 )
 def test_a_serdes_in_c_asks_and_reads_what_it_gets(answer, reply, prints):

@@ -43,36 +43,22 @@ def test_a_message_is_what_the_schema_says():
     message = schema.Message.FromString(own.encode_request(sent, np.dtype("u8")))
     x, s, t, r = message.fields
     assert message.want == schema.UINT64
-    assert (x.name, x.dtype, x.kind, list(x.dims), x.data) == (
-        "x",
-        schema.INT16,
-        schema.TENSOR,
-        [1, 2],
-        struct.pack("<2h", 1, 2),
-    )
-    assert (s.name, s.dtype, s.kind, s.data) == ("s", schema.UINT8, schema.STRING, "é".encode())
-    assert (t.name, t.dtype, t.kind, list(t.strings)) == (
-        "t",
-        schema.UINT8,
-        schema.STRINGS,
-        [b"a", b""],
-    )
-    assert (r.kind, list(r.dims), list(r.offsets), r.data) == (
-        schema.RAGGED,
-        [3],
-        [0, 1, 3],
-        struct.pack("<3f", 1.5, 2.5, 3.5),
-    )
+    kinds = [(f.name, f.dtype, f.kind) for f in message.fields]
+    assert kinds == [
+        ("x", schema.INT16, schema.TENSOR),
+        ("s", schema.UINT8, schema.STRING),
+        ("t", schema.UINT8, schema.STRINGS),
+        ("r", schema.FLOAT32, schema.RAGGED),
+    ]
+    assert (list(x.dims), x.data) == ([1, 2], struct.pack("<2h", 1, 2))
+    assert s.data == "é".encode() and list(t.strings) == [b"a", b""]
+    assert (list(r.dims), list(r.offsets)) == ([3], [0, 1, 3])
+    assert r.data == struct.pack("<3f", 1.5, 2.5, 3.5)
 
 
 def test_what_others_write_is_read():
-    field = schema.Field(
-        name="x",
-        dtype=schema.FLOAT64,
-        kind=schema.TENSOR,
-        dims=[2],
-        data=struct.pack("<2d", 0.1, -0.0),
-    )
+    data = struct.pack("<2d", 0.1, -0.0)
+    field = schema.Field(name="x", dtype=schema.FLOAT64, kind=schema.TENSOR, dims=[2], data=data)
     found = own.decode(schema.Message(fields=[field]).SerializeToString())
     assert found["x"].tolist() == [0.1, 0.0] and np.signbit(found["x"][1])
 
@@ -90,37 +76,34 @@ def test_the_schemas_numbers_are_the_c_librarys():
 FIELD = {"name": "x", "dtype": schema.FLOAT32, "dims": [2], "data": b"\0" * 8}
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"dims": [3]}, "takes 12 bytes, found 8"),
-        ({"dims": [2**62, 4]}, "1 TiB at most"),
-        ({"dims": [2**62, 2**62, 2**62]}, "1 TiB at most"),
-        ({"dims": [-2]}, "0 or more"),
-        ({"dims": [-1, -2]}, "0 or more"),
-        ({"dims": [1] * 9 + [2]}, "0 to 8 dims"),
-        ({"dims": [0, 2**63 - 1], "data": b""}, "1 TiB at most"),
-        ({"data": b""}, "takes 8 bytes, found 0"),
-        ({"dtype": schema.ANY}, "found ANY"),
-        ({"dtype": 14}, "dtype code"),
-        ({"dtype": -1}, "dtype code"),
-        ({"dtype": schema.BOOL, "data": b"\1\2"}, "bytes 0 and 1"),
-        ({"kind": 4}, "kind 4"),
-        ({"kind": schema.STRING}, "dims"),
-        ({"kind": schema.STRING, "dims": []}, "text of dtype UINT8"),
-        ({"kind": schema.STRINGS}, "dims"),
-        ({"strings": [b"a"]}, "strings"),
-        ({"offsets": [0, 2]}, "offsets"),
-        ({"kind": schema.RAGGED}, "offsets"),
-        ({"kind": schema.RAGGED, "offsets": [0, 3]}, "offsets"),
-        ({"kind": schema.RAGGED, "offsets": [0, -1, 2]}, "offsets"),
-        (
-            {"kind": schema.RAGGED, "offsets": [0, 2], "dims": [], "data": b"\0" * 4},
-            "dims of a ragged list",
-        ),
-        ({"name": ""}, "name"),
-        ({"name": "a\0"}, "name"),
+RAGGED = {"kind": schema.RAGGED}
+LIES = {
+    "takes 12 bytes, found 8": [{"dims": [3]}],
+    "takes 8 bytes, found 0": [{"data": b""}],
+    "1 TiB at most": [
+        *({"dims": dims} for dims in ([2**62, 4], [2**62, 2**62, 2**62])),
+        {"dims": [0, 2**63 - 1], "data": b""},
     ],
+    "0 or more": [{"dims": [-2]}, {"dims": [-1, -2]}],
+    "0 to 8 dims": [{"dims": [1] * 9 + [2]}],
+    "found ANY": [{"dtype": schema.ANY}],
+    "dtype code": [{"dtype": 14}, {"dtype": -1}],
+    "bytes 0 and 1": [{"dtype": schema.BOOL, "data": b"\1\2"}],
+    "kind 4": [{"kind": 4}],
+    "dims": [{"kind": schema.STRING}, {"kind": schema.STRINGS}],
+    "text of dtype UINT8": [{"kind": schema.STRING, "dims": []}],
+    "strings": [{"strings": [b"a"]}],
+    "offsets": [
+        *({"offsets": [0, 2]}, RAGGED),
+        *(RAGGED | {"offsets": offsets} for offsets in ([0, 3], [0, -1, 2])),
+    ],
+    "dims of a ragged list": [RAGGED | {"offsets": [0, 2], "dims": [], "data": b"\0" * 4}],
+    "name": [{"name": ""}, {"name": "a\0"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"), [(changed, says) for says, each in LIES.items() for changed in each]
 )
 def test_a_field_that_lies_is_corrupt(changed, says):
     data = schema.Message(fields=[schema.Field(**(FIELD | changed))]).SerializeToString()
@@ -163,34 +146,17 @@ def test_a_length_that_lies_takes_no_memory(claimed):
 
 # ---- The user's own ----
 
+# The fields of each message in order: name, type, and "*" where it is repeated.
 PROTO = {
-    "Inner": [("a", 1, "INT32", 1, ""), ("names", 2, "STRING", 3, "")],
-    "Everything": [
-        ("i32", 1, "INT32", 1, ""),
-        ("i64", 2, "SINT64", 1, ""),
-        ("u32", 3, "FIXED32", 1, ""),
-        ("u64", 4, "UINT64", 1, ""),
-        ("f", 5, "FLOAT", 1, ""),
-        ("d", 6, "DOUBLE", 1, ""),
-        ("b", 7, "BOOL", 1, ""),
-        ("s", 8, "STRING", 1, ""),
-        ("raw", 9, "BYTES", 1, ""),
-        ("many_f", 10, "FLOAT", 3, ""),
-        ("many_i64", 11, "INT64", 3, ""),
-        ("many_b", 12, "BOOL", 3, ""),
-        ("many_s", 13, "STRING", 3, ""),
-        ("inner", 14, "MESSAGE", 1, ".toy.Inner"),
-        ("colour", 15, "ENUM", 1, ".toy.Colour"),
-    ],
-    "One": [("decision", 1, "INT64", 1, "")],
-    "Either": [
-        ("left", 1, "INT64", 1, "", 0),
-        ("right", 2, "INT64", 1, "", 0),
-        ("deep", 3, "MESSAGE", 1, ".toy.Inner", 0),
-    ],
-    "Lists": [("inner", 1, "MESSAGE", 3, ".toy.Inner")],
-    "Itself": [("x", 1, "INT64", 1, ""), ("next", 2, "MESSAGE", 1, ".toy.Itself")],
-    "Blobs": [("raw", 1, "BYTES", 3, "")],
+    "Inner": "a INT32, names STRING*",
+    "Everything": "i32 INT32, i64 SINT64, u32 FIXED32, u64 UINT64, f FLOAT, d DOUBLE, b BOOL,"
+    " s STRING, raw BYTES, many_f FLOAT*, many_i64 INT64*, many_b BOOL*, many_s STRING*,"
+    " inner .toy.Inner, colour .toy.Colour",
+    "One": "decision INT64",
+    "Either": "left INT64, right INT64, deep .toy.Inner",
+    "Lists": "inner .toy.Inner*",
+    "Itself": "x INT64, next .toy.Itself",
+    "Blobs": "raw BYTES*",
 }
 
 
@@ -202,19 +168,16 @@ def make_classes():
         colour.value.add(name=name, number=number)
     for name, fields in PROTO.items():
         message = file.message_type.add(name=name)
-        if any(len(field) == 6 for field in fields):
+        if name == "Either":
             message.oneof_decl.add(name="choice")
-        for called, number, kind, label, type_name, *oneof in fields:
-            field = message.field.add(
-                name=called,
-                number=number,
-                type=getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{kind}"),
-                label=label,
-            )
-            if type_name:
-                field.type_name = type_name
-            if oneof:
-                field.oneof_index = oneof[0]
+        for number, words in enumerate(fields.split(", "), 1):
+            called, kind = words.rstrip("*").split()
+            field = message.field.add(name=called, number=number, label=1 + 2 * words.endswith("*"))
+            if kind[0] == ".":
+                field.type_name, kind = kind, "ENUM" if kind == ".toy.Colour" else "MESSAGE"
+            field.type = getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{kind}")
+            if name == "Either":
+                field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
@@ -248,17 +211,10 @@ FULL = {
 
 def test_a_users_message_holds_the_features_and_gives_them_back():
     message = classes["Everything"].FromString(everything.encode(FULL))
-    assert (
-        message.i64 == -(2**63)
-        and message.u64 == 2**64 - 1
-        and message.many_i64[:] == [2**63 - 1, 2**31]
-    )
-    assert (
-        message.f == np.float32(0.1)
-        and message.d == float("inf")
-        and message.s == "é"
-        and message.raw == b"\0\xff"
-    )
+    assert (message.i64, message.u64) == (-(2**63), 2**64 - 1)
+    assert message.many_i64[:] == [2**63 - 1, 2**31]
+    assert (message.f, message.d) == (np.float32(0.1), float("inf"))
+    assert (message.s, message.raw) == ("é", b"\0\xff")
     assert message.inner.a == 7 and list(message.inner.names) == ["x"] and message.colour == 1
     found = everything.decode(message.SerializeToString())
     assert list(found) == list(FULL)
@@ -270,12 +226,8 @@ def test_a_users_message_holds_the_features_and_gives_them_back():
 
 def test_what_is_unset_is_its_default_except_where_the_message_tells():
     found = everything.decode(b"")
-    assert (
-        found["i32"] == 0
-        and found["s"] == ""
-        and found["many_f"].shape == (0,)
-        and found["many_s"] == []
-    )
+    assert (found["i32"], found["s"], found["many_s"]) == (0, "", [])
+    assert found["many_f"].shape == (0,)
     assert "inner.a" not in found
     assert everything.decode(everything.encode({"inner.a": 0}))["inner.a"] == 0
 
@@ -284,47 +236,36 @@ def test_empty_lists_are_no_tensor_of_float64():
     found = everything.decode(
         everything.encode({"many_s": [], "many_i64": [], "many_f": np.empty(0, "f4")})
     )
-    assert (
-        found["many_s"] == []
-        and found["many_i64"].dtype == np.int64
-        and found["many_f"].dtype == np.float32
-    )
+    assert found["many_s"] == []
+    assert (found["many_i64"].dtype, found["many_f"].dtype) == (np.int64, np.float32)
+
+
+CANNOT_HOLD = {
+    InexactError: [
+        *(
+            ("i32", 2**31),
+            ("i32", np.int64(-(2**31) - 1)),
+            ("u32", -1),
+            ("u64", -1),
+            ("i64", 2**63),
+        ),
+        *(("f", -1e300), ("f", 2**24 + 1), ("many_f", np.array([1.0, 1e300])), ("colour", 2**31)),
+    ],
+    InvalidError: [
+        *(("i64", 2**64), ("many_i64", [1, 2.5]), ("s", "\udcff"), ("many_s", ["\udcff"])),
+    ],
+    MismatchError: [
+        *(("i32", value) for value in (1.0, True, "1", [1], [])),
+        *(("b", 1), ("s", 1), ("s", ["a"]), ("many_s", "a"), ("raw", np.zeros(3, "i1"))),
+        *(("many_f", value) for value in (1.0, np.zeros((2, 2), "f4"), [[1.0], [2.0, 3.0]])),
+        *(("raw", "text"), ("nothing", 1), ("inner", 1), ("a", 1)),
+    ],
+}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "error"),
-    [
-        ("colour", 2**31, InexactError),
-        ("i32", 2**31, InexactError),
-        ("i32", np.int64(-(2**31) - 1), InexactError),
-        ("u32", -1, InexactError),
-        ("u64", -1, InexactError),
-        ("i64", 2**63, InexactError),
-        ("i64", 2**64, InvalidError),
-        ("f", -1e300, InexactError),
-        ("f", 2**24 + 1, InexactError),
-        ("many_f", np.array([1.0, 1e300]), InexactError),
-        ("i32", 1.0, MismatchError),
-        ("i32", True, MismatchError),
-        ("b", 1, MismatchError),
-        ("i32", "1", MismatchError),
-        ("s", 1, MismatchError),
-        ("s", ["a"], MismatchError),
-        ("many_s", "a", MismatchError),
-        ("raw", np.zeros(3, "i1"), MismatchError),
-        ("raw", "text", MismatchError),
-        ("i32", [1], MismatchError),
-        ("many_f", 1.0, MismatchError),
-        ("many_f", np.zeros((2, 2), "f4"), MismatchError),
-        ("many_f", [[1.0], [2.0, 3.0]], MismatchError),
-        ("many_i64", [1, 2.5], InvalidError),
-        ("i32", [], MismatchError),
-        ("s", "\udcff", InvalidError),
-        ("many_s", ["\udcff"], InvalidError),
-        ("nothing", 1, MismatchError),
-        ("inner", 1, MismatchError),
-        ("a", 1, MismatchError),
-    ],
+    [(*field, error) for error, fields in CANNOT_HOLD.items() for field in fields],
 )
 def test_what_a_users_message_cannot_hold_is_an_error_that_names_the_field(name, value, error):
     with pytest.raises(error) as caught:
@@ -340,16 +281,9 @@ def test_a_float_field_takes_the_float32_that_is_nearest_to_a_python_float():
 
 
 def test_integers_may_become_other_numbers_where_that_is_exact():
-    found = everything.decode(
-        everything.encode({"f": 3, "d": 2**53, "i32": np.uint8(200), "u64": 5, "colour": 7})
-    )
-    assert (found["f"], found["d"], found["i32"], found["u64"], found["colour"]) == (
-        3,
-        2.0**53,
-        200,
-        5,
-        7,
-    )
+    sent = {"f": 3, "d": 2**53, "i32": np.uint8(200), "u64": 5, "colour": 7}
+    found = everything.decode(everything.encode(sent))
+    assert {name: found[name] for name in sent} == sent
 
 
 def test_of_a_oneof_only_one_may_be_set():

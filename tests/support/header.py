@@ -1,12 +1,8 @@
 """The header codec: a layout as FlatBuffers bytes (schemas/message.fbs). Its counterpart in C is
 cdef/src/message/header.c."""
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import flatbuffers
 
@@ -33,7 +29,7 @@ class Field:
     kind: int = Kind.tensor
     rank: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if not self.name or "\0" in self.name:
             raise ValueError(f"expected a field name without zero bytes, found {self.name!r}")
         self.name.encode()  # a lone surrogate is a UnicodeEncodeError, which is a ValueError
@@ -56,7 +52,7 @@ class Field:
             )
 
 
-def encode(fields: Sequence[Field]) -> bytes:
+def encode(fields):
     """Returns the header of a layout. Raises ValueError when a name comes twice or there are a
     million fields."""
     _check_fields(fields)
@@ -80,11 +76,11 @@ def encode(fields: Sequence[Field]) -> bytes:
     return bytes(builder.Output())
 
 
-def decode(data: bytes) -> list[Field]:
+def decode(data):
     """Returns the fields of a header. Raises ValueError unless header_read in C accepts the very
     same bytes."""
     _verify(data)
-    layout: Any = message.Layout.GetRootAs(data, 0)  # flatc's stub is wrong: Name() is bytes
+    layout = message.Layout.GetRootAs(data, 0)  # flatc's stub is wrong: Name() is bytes
     fields = []
     for i in range(layout.FieldsLength()):
         field = layout.Fields(i)
@@ -99,10 +95,10 @@ def decode(data: bytes) -> list[Field]:
     return fields
 
 
-def _check_fields(fields: Sequence[Field]) -> None:
+def _check_fields(fields):
     if len(fields) > _MAX_FIELDS:
         raise ValueError(f"header: expected at most {_MAX_FIELDS} fields, found {len(fields)}")
-    names: set[str] = set()
+    names = set()
     for field in fields:
         if field.name in names:
             raise ValueError(f"header: expected names that differ, found {field.name!r} twice")
@@ -113,7 +109,7 @@ def _check_fields(fields: Sequence[Field]) -> None:
 # header.c.
 
 
-def _verify(data: bytes) -> None:
+def _verify(data):
     """Raises ValueError unless every offset and length leads to something inside the header."""
     if not 12 <= len(data) <= _MAX_BYTES or data[4:8] != _IDENTIFIER:
         raise ValueError(
@@ -140,7 +136,7 @@ def _verify(data: bytes) -> None:
         _expect(name_bytes <= len(data), string)
 
 
-def _slots(data: bytes, table: int) -> tuple[int, int, int, int]:
+def _slots(data, table):
     """Where the table holds its first four values; 0 for those that it does not hold."""
     vtable = table - _load(data, table, "<i")
     size = _load(data, vtable, "<H")
@@ -151,25 +147,25 @@ def _slots(data: bytes, table: int) -> tuple[int, int, int, int]:
     return name, dtype, kind, rank
 
 
-def _follow(data: bytes, at: int) -> int:
+def _follow(data, at):
     """Where the offset at `at` leads."""
     offset = _load(data, at, "<I")
     _expect(0 < offset < 2**31 and _within(data, at + offset, 1), at)
     return at + offset
 
 
-def _load(data: bytes, at: int, code: str) -> int:
+def _load(data, at, code):
     size = struct.calcsize(code)
     _expect(at % size == 0 and _within(data, at, size), at)
     (value,) = struct.unpack_from(code, data, at)
     return int(value)
 
 
-def _within(data: bytes, at: int, length: int) -> bool:
+def _within(data, at, length):
     return length < len(data) and 0 <= at <= len(data) - length
 
 
-def _expect(valid: bool, at: int) -> None:
+def _expect(valid, at):
     if not valid:
         raise ValueError(
             f"header: expected a valid FlatBuffer, found a bad offset or length at byte {at}"

@@ -71,23 +71,14 @@ def identity(path, element, dims):
 
 def loop(path):
     """advice = x after as many multiplications by a matrix as "turns", an int64, says."""
-    body = helper.make_graph(
-        [
-            node("Identity", "on", "still"),
-            node("MatMul", "at unit", "product"),
-            node("Identity", "product", "next"),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("turn", T.INT64, []),
-            helper.make_tensor_value_info("on", T.BOOL, []),
-            helper.make_tensor_value_info("at", T.FLOAT, [64, 64]),
-        ],
-        [
-            helper.make_tensor_value_info("still", T.BOOL, []),
-            helper.make_tensor_value_info("next", T.FLOAT, [64, 64]),
-        ],
-    )
+    nodes = [node("Identity", "on", "still"), node("MatMul", "at unit", "product")]
+    nodes += [node("Identity", "product", "next")]
+    turn, on, at = ("turn", T.INT64, []), ("on", T.BOOL, []), ("at", T.FLOAT, [64, 64])
+    results = ("still", T.BOOL, []), ("next", T.FLOAT, [64, 64])
+    ports = [
+        [helper.make_tensor_value_info(*p) for p in side] for side in ((turn, on, at), results)
+    ]
+    body = helper.make_graph(nodes, "body", *ports)
     nodes = [helper.make_node("Loop", ["turns", "", "x"], ["advice"], body=body)]
     inputs = [("turns", T.INT64, []), ("x", T.FLOAT, [64, 64])]
     return save(

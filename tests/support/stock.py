@@ -61,24 +61,13 @@ class Compiler:
     folder: Path
 
     def command(self, out):
-        inputs = {
-            "clang": SOURCES / "numbers.c",
-            "opt": self.folder / "raw.bc",
-            "llc": self.folder / "optimised.bc",
-        }
+        tool = f"{self.kind}{self.version}"
         return {
-            "clang": [f"clang{self.version}", "-O2", "-c", inputs["clang"], "-o", out],
-            "opt": [f"opt{self.version}", inputs["opt"], "-o", out],
-            "llc": [
-                f"llc{self.version}",
-                "-filetype=obj",
-                "-relocation-model=pic",
-                inputs["llc"],
-                "-o",
-                out,
-            ],
-            "rustc": ["rustc", "-O", "-Ccodegen-units=1", SOURCES / "numbers.rs", "-o", out],
-        }[self.kind]
+            "clang": [tool, "-O2", "-c", SOURCES / "numbers.c"],
+            "opt": [tool, self.folder / "raw.bc"],
+            "llc": [tool, "-filetype=obj", "-relocation-model=pic", self.folder / "optimised.bc"],
+            "rustc": ["rustc", "-O", "-Ccodegen-units=1", SOURCES / "numbers.rs"],
+        }[self.kind] + ["-o", out]
 
     def prepare(self):
         clang = [f"clang{self.version}", "-O2", "-emit-llvm", "-c", SOURCES / "numbers.c"]

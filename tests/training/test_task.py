@@ -276,6 +276,7 @@ def test_a_host_that_dies_is_the_compilers_failure(py, corpus, name, in_thread):
 # ---- A stock LLVM ----
 
 CLANG = next((f"clang-{n}" for n in range(40, 14, -1) if shutil.which(f"clang-{n}")), None)
+INLINES = {"llvm": "inline", "scores": {"text": text_size}}
 needs_clang = pytest.mark.skipif(CLANG is None, reason="no clang")
 SOURCE = """
 int g(int);
@@ -297,9 +298,7 @@ def source(tmp_path):
 
 @needs_clang
 def test_a_stock_clang_asks_and_what_it_makes_is_scored(source, serve, name):
-    task = Task(
-        f"{CLANG} -Os -c {{module}} -o {{output}}", llvm="inline", scores={"text": text_size}
-    )
+    task = Task(f"{CLANG} -Os -c {{module}} -o {{output}}", **INLINES)
     found, labels = {}, set()
     for advice in (0, 1):
 
@@ -311,10 +310,8 @@ def test_a_stock_clang_asks_and_what_it_makes_is_scored(source, serve, name):
             outcome = task.run(source, host.url)
             assert (outcome.kind, outcome.defaulted) == ("ok", 0)
             found[advice] = outcome.scores["text"]
-            again = outcome.command
-            done = printed(
-                ["bash", "-c", again.replace("mktemp -d", "echo .")], cwd=source.path.parent
-            )
+            again = outcome.command.replace("mktemp -d", "echo .")
+            done = printed(["bash", "-c", again], cwd=source.path.parent)
             assert done.returncode == 0, done.stderr
             assert text_size(source.path.parent / "output") == found[advice]
     assert found[0] < found[1] and labels == {"f.c"}
@@ -324,7 +321,7 @@ def test_a_stock_clang_asks_and_what_it_makes_is_scored(source, serve, name):
 @needs_clang
 def test_a_task_can_send_llvms_own_decision(source, serve, name):
     command = "clang-22 -Os -c {module} -o {output}"
-    task = Task(command, llvm="inline", include_default=True, scores={"text": text_size})
+    task = Task(command, include_default=True, **INLINES)
     with serve(lambda request: request["inlining_default"]) as host:
         outcome = task.run(source, host.url)
     assert outcome.scores == task.baseline(source)
@@ -338,13 +335,8 @@ def test_a_limited_task_asks_about_the_first_decisions_and_llvm_makes_the_others
     asked, sizes = [], {}
     with serve(lambda request: asked.append(request) or 1) as host:
         for limit in (1, 0):
-            task = Task(
-                "clang-22 -Os -c {module} -o {output}",
-                llvm="inline",
-                defaults={"inline": 1},
-                limit=limit,
-                scores={"text": text_size},
-            )
+            command = "clang-22 -Os -c {module} -o {output}"
+            task = Task(command, limit=limit, defaults={"inline": 1}, **INLINES)
             outcome = task.run(source, host.url)
             assert (outcome.kind, outcome.defaulted, len(asked)) == ("ok", 0, 1)
             assert f"--limit {limit} -- " in outcome.command
@@ -359,12 +351,8 @@ def test_a_task_has_default_advice_for_a_policy_that_fails(source, serve, name):
 
     sizes = []
     for advice in (0, 1):
-        task = Task(
-            f"{CLANG} -O2 -c {{module}} -o {{output}}",
-            llvm="inline",
-            defaults={"inline": advice},
-            scores={"text": text_size},
-        )
+        command = f"{CLANG} -O2 -c {{module}} -o {{output}}"
+        task = Task(command, defaults={"inline": advice}, **INLINES)
         warned = "default advice for all its decisions: .*no advice"
         with serve(model) as host, pytest.warns(UserWarning, match=warned):
             outcome = task.run(source, host.url)

@@ -72,17 +72,8 @@ def test_there_are_at_most_so_many_compilations_of_many_small_sources(link):
         Path(f"{i}.c").write_text(
             static * (i > 1) + f"int f{i}(int a) {{ return {'g(a) *' * (i > 1)} a; }}"
         )
-    words = [
-        "--link",
-        link,
-        "-o",
-        "out",
-        "--",
-        "./cc",
-        "-Oz",
-        "-fPIC",
-        *(f"{i}.c" for i in range(6)),
-    ]
+    sources = [f"{i}.c" for i in range(6)]
+    words = ["--link", link, "-o", "out", "--", "./cc", "-Oz", "-fPIC", *sources]
     for at_most in 33, 60:
         tune("--compilations", at_most, *words)
         made = [line for line in Path("log").read_text().splitlines() if "-shared" not in line]

@@ -97,45 +97,39 @@ def test_anything_with_dlpack_is_a_tensor(runner):
     assert runner.evaluate({"x": OnlyDlpack(np.arange(3))}).tolist() == [0, 1, 2]
 
 
+ONES = np.ones(3)
+NO_TENSORS = {
+    "one type, found float and int": [[1, 2.5]],
+    "one type, found bool and int": [[True, 1]],
+    "one type, found int and text": [["a", 1]],
+    "one type": [[[1], ["a"]]],
+    "object": [[None], np.array([None])],
+    "found NoneType": [None],
+    "found bytes": [b"bytes"],
+    "found dict": [{"a": 1}],
+    "found set": [{1, 2}],
+    "found object": [object()],
+    "complex": [1j],
+    "64 bits": [2**64, -(2**63) - 1],
+    "one integer dtype": [[2**64], [2**63, -1], [np.int64(-1), np.uint64(2**63)]],
+    "neither": [[[1, 2], 3], [[[]], []], [np.ones((1, 2)), np.ones((2, 3))]],
+    "complex128": [np.array([1 + 2j])],
+    "<U1": [np.array(["a"]), [["a"], ["b"]]],
+    "datetime64": [np.array(["2020-01-01"], "datetime64[D]")],
+    "'a'": [np.zeros(2, [("a", "i4")])],
+    "masked": [np.ma.masked_array([1, 2], [True, False])],
+    "0 to 8, found 9": [np.ones((1,) * 9)],
+    "surrogate": ["\ud800", ["a", "\ud800"]],
+    "never decrease": [Ragged(ONES, np.array([0, 2, 1, 3]))],
+    "3": [Ragged(ONES, np.array([0, 2]))],
+    "begin with 0": [Ragged(ONES, np.array([1, 3]))],
+    "float64": [Ragged(ONES, np.array([0.0, 3.0]))],
+    "offsets": [Ragged(ONES, np.array([[0, 3]])), Ragged(ONES, np.array([], int))],
+}
+
+
 @pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        ([1, 2.5], "one type, found float and int"),
-        ([True, 1], "one type, found bool and int"),
-        (["a", 1], "one type, found int and text"),
-        ([[1], ["a"]], "one type"),
-        ([None], "object"),
-        (None, "found NoneType"),
-        (b"bytes", "found bytes"),
-        ({"a": 1}, "found dict"),
-        ({1, 2}, "found set"),
-        (object(), "found object"),
-        (1j, "complex"),
-        (2**64, "64 bits"),
-        (-(2**63) - 1, "64 bits"),
-        ([2**64], "one integer dtype"),
-        ([2**63, -1], "one integer dtype"),
-        ([np.int64(-1), np.uint64(2**63)], "one integer dtype"),
-        ([[1, 2], 3], "neither"),
-        ([[[]], []], "neither"),
-        ([np.ones((1, 2)), np.ones((2, 3))], "neither"),
-        (np.array([1 + 2j]), "complex128"),
-        (np.array(["a"]), "<U1"),
-        (np.array([None]), "object"),
-        (np.array(["2020-01-01"], "datetime64[D]"), "datetime64"),
-        (np.zeros(2, [("a", "i4")]), "'a'"),
-        (np.ma.masked_array([1, 2], [True, False]), "masked"),
-        ([["a"], ["b"]], "<U1"),
-        (np.ones((1,) * 9), "0 to 8, found 9"),
-        ("\ud800", "surrogate"),
-        (["a", "\ud800"], "surrogate"),
-        (Ragged(np.ones(3), np.array([0, 2, 1, 3])), "never decrease"),
-        (Ragged(np.ones(3), np.array([0, 2])), "3"),
-        (Ragged(np.ones(3), np.array([1, 3])), "begin with 0"),
-        (Ragged(np.ones(3), np.array([0.0, 3.0])), "float64"),
-        (Ragged(np.ones(3), np.array([[0, 3]])), "offsets"),
-        (Ragged(np.ones(3), np.array([], int)), "offsets"),
-    ],
+    ("value", "says"), [(each, says) for says, values in NO_TENSORS.items() for each in values]
 )
 def test_what_is_no_tensor_is_an_error_that_names_it_and_leaves_the_runner_good(
     runner, value, says
