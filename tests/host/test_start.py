@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+from support.processes import until
 
 from shmbridge import Host, InvalidError, ModelError, ShmbridgeError, connect
 from shmbridge._native import lib
@@ -154,7 +155,8 @@ def test_what_a_model_raises_is_its_runners_and_counted(name, caplog):
             with host.start(model) as serving, connect(name) as runner:
                 with pytest.raises(ShmbridgeError, match=error):
                     runner.evaluate({"x": 1}, dtype="int64")
-                assert serving.errors == 1 and serving.alive
+                until(lambda: serving.errors == 1)  # the runner hears of it first
+                assert serving.alive
     assert "ZeroDivisionError" in caplog.text
 
 
