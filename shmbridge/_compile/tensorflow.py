@@ -1,6 +1,7 @@
 """From a TensorFlow SavedModel, by XLA's ahead-of-time compiler (saved_model_cli aot_compile_cpu).
-We use the code of its operations and the plan that calls them. 40 lines here replace its runtime,
-which needs Abseil and Eigen."""
+We use the code of its operations and the C++ header that calls them; 40 lines here replace its
+runtime, which needs Abseil and Eigen. The extra `tensorflow` pins a minor version, since XLA does
+not promise any of this to the next one."""
 
 import os
 import platform
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._compile.toolchain import BuildDirectory, Built, CompileError, need
-from shmbridge._compile.wrap import Port, entry
+from shmbridge._compile.wrap import Port, c_string, entry
 from shmbridge.errors import InvalidError, UnsupportedError
 
 KNOWN = {"dot_lib", "kernel_c_api"}  # of XLA's runtime: what the C++ below has, or only types
@@ -21,7 +22,7 @@ ELSE = "export it to ONNX (tf2onnx) and compile that, or use python://"
 def build(job: BuildDirectory) -> Built:
     """Errors: InvalidError, UnsupportedError, CompileError."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    tf = need("tensorflow", "compiling TensorFlow models", "tensorflow-cpu")
+    tf = need("tensorflow", "compiling TensorFlow models", "'shmbridge[tensorflow]'")
     folder, key = job.model, job.signature or "serving_default"
     try:
         loaded = tf.saved_model.load(str(folder))
@@ -47,26 +48,14 @@ def build(job: BuildDirectory) -> Built:
     inputs = [Port(name, spec.dtype.name, shapes[name]) for name, spec in sorted(given.items())]
     outputs = [_output(name, spec) for name, spec in sorted(function.structured_outputs.items())]
     _compile(job, folder, key)
-    text = _adapt((job.folder / "xla.h").read_text())
-    (job.folder / "xla.h").write_text(text)
-    includes = "\n".join(re.findall(r"^// (#include.*)", text, re.MULTILINE))
-    table = "s->table[Model::{}IndexToBufferIndex()[{}]]"
-    to_table = (
-        f"    {table.format('Arg', k)} = const_cast<void *>(inputs[{i}].data);"
-        for i, k in _order(text, "Arg", "feed_", inputs)
-    )
-    from_table = (
-        f"    memcpy(const_cast<void *>(outputs[{i}].data), {table.format('Result', k)}, "
-        f"{outputs[i].bytes});"
-        for i, k in _order(text, "Result", "fetch_", outputs)
-    )
+    _check_runtime((job.folder / "xla.h").read_text())
+    source = job.folder / "aot.cc"
     parts = {
-        "includes": includes,
-        "inputs": "\n".join(to_table),
-        "outputs": "\n".join(from_table),
+        "feeds": _names("feed_", inputs),
+        "fetches": _names("fetch_", outputs),
+        "bytes": "".join(f"{port.bytes}, " for port in outputs),
         "entry": entry(inputs, outputs),
     }
-    source = job.folder / "aot.cc"
     source.write_text(_CODE % parts)
     include = f"-I{tf.sysconfig.get_include()}"
     sections = ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-Wl,-z,defs"]
@@ -85,7 +74,7 @@ def _frozen(tf: Any, job: BuildDirectory, function: Any, key: str) -> Path:
     """A SavedModel of the function with its variables as constants, since XLA's command does not
     find the variables of Keras 3."""
     module = need(
-        "tensorflow.python.framework.convert_to_constants", "TensorFlow", "tensorflow-cpu"
+        "tensorflow.python.framework.convert_to_constants", "TensorFlow", "'shmbridge[tensorflow]'"
     )
     constant = module.convert_variables_to_constants_v2(function, lower_control_flow=False)
     names = sorted(function.structured_outputs)
@@ -130,81 +119,89 @@ def _compile(job: BuildDirectory, folder: Path, key: str) -> None:
         raise CompileError(f"{error}\nif XLA lacks an operation: {ELSE}") from error
 
 
-def _adapt(text: str) -> str:
-    """XLA's header for the C++ below: its includes stand there."""
-    used = set(re.findall(r'^#include "xla/backends/cpu/runtime/(\w+)\.h"', text, re.MULTILINE))
-    if used - KNOWN or re.search(r"rng_states\[", text):
+def _check_runtime(header: str) -> None:
+    """UnsupportedError if XLA's header calls functions that need Abseil to link."""
+    used = set(re.findall(r'^#include "xla/backends/cpu/runtime/(\w+)\.h"', header, re.MULTILINE))
+    if used - KNOWN or "rng_states[" in header:
         lacking = ", ".join(sorted(used - KNOWN)) or "random numbers"
         raise UnsupportedError(
             f"the model calls {lacking} of XLA's runtime, which takes Abseil to link: {ELSE}"
         )
-    replaced = r'^#include ("xla/backends/cpu/runtime/dot_lib|"absl/synchronization).*\n'
-    text = re.sub(replaced, "", text, flags=re.MULTILINE)
-    text = text.replace("run_options->intra_op_thread_pool()", "nullptr")
-    text = text.replace("absl::BlockingCounter", "Done")
-    text = re.sub(r"(::)?xla::cpu::internal::TypedMatMul", "multiply", text)
-    return re.sub(r"^#include", "// #include", text, flags=re.MULTILINE)
 
 
-def _order(text: str, what: str, prefix: str, ports: Sequence[Port]) -> list[tuple[int, int]]:
-    """(which port, which of XLA's) of those that XLA has."""
-    found = re.search(
-        rf"Static{what}Names\(\) \{{\s*static const char\* kNames\[\] = \{{(.*?)nullptr\}}",
-        text,
-        re.DOTALL,
-    )
-    if not found:
-        raise CompileError(
-            "expected XLA's header to name arguments and results, found none: this version of "
-            "TensorFlow is not supported"
-        )
-    mangled = [prefix + port.name.replace("/", "_") for port in ports]
-    return [
-        (mangled.index(name), k)
-        for k, name in enumerate(re.findall(r'"([^"]*)"', found[1]))
-        if name in mangled
-    ]
+def _names(prefix: str, ports: Sequence[Port]) -> str:
+    """What XLA calls the ports, in C."""
+    return "".join(f"{c_string(prefix + port.name.replace('/', '_'))}, " for port in ports)
 
 
 _CODE = r"""#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <shmbridge/model.h>
-%(includes)s
-/* XLA's products of matrices, column by column; it waits for the end of each, which has come. */
-struct Done {
-    explicit Done(int) {}
+/* What these two headers declare is below, because theirs needs Abseil and Eigen to link. */
+#define ABSL_SYNCHRONIZATION_BLOCKING_COUNTER_H_
+#define XLA_BACKENDS_CPU_RUNTIME_DOT_LIB_H_
+/* The others that xla.h includes; here, `private` still has its meaning. */
+#include "absl/log/check.h"
+#include "tensorflow/compiler/tf2xla/xla_compiled_cpu_function.h"
+#include "tensorflow/core/platform/types.h"
+#include "xla/backends/cpu/runtime/kernel_c_api.h"
+#include "xla/types.h"
+
+namespace absl {
+struct BlockingCounter { /* of products, which are complete when they return */
+    explicit BlockingCounter(int) {}
     void DecrementCount() {}
     void Wait() {}
 };
-template <typename Out, typename Left, typename Right, typename Callback>
-static void multiply(const void *, Out *__restrict out, const Left *left, const Right *right,
-    int64_t m, int64_t n, int64_t k, int32_t left_turned,
-                     int32_t right_turned, Callback) {
+}
+
+/* A product of matrices, which are stored column by column. */
+namespace xla::cpu::internal {
+template <typename Left, typename Right, typename Out, typename Done>
+static void TypedMatMul(const void *, Out *__restrict out, const Left *left, const Right *right,
+                        int64_t m, int64_t n, int64_t k, bool left_turned, bool right_turned,
+                        Done) {
     for (int64_t j = 0; j < n; j++) {
         Out *column = out + j * m;
         for (int64_t i = 0; i < m; i++) column[i] = Out(0);
         for (int64_t p = 0; p < k; p++) {
             const Out factor = Out(right_turned ? right[j + p * n] : right[p + j * k]);
-            if (left_turned)
-                for (int64_t i = 0; i < m; i++) column[i] += Out(left[p + i * k]) * factor;
-            else
-                for (int64_t i = 0; i < m; i++) column[i] += Out(left[i + p * m]) * factor;
+            for (int64_t i = 0; i < m; i++)
+                column[i] += Out(left[left_turned ? p + i * k : i + p * m]) * factor;
         }
     }
 }
+}
 
-#define private public /* the plan is, and its class would need Abseil */
+/* Products compute in the thread that asks. */
+const Eigen::ThreadPoolDevice *xla::ExecutableRunOptions::intra_op_thread_pool() const {
+    return nullptr;
+}
+
+/* The plan is a private member of Model, whose public ones need Abseil. */
+#define private public
 #include "xla.h"
 #undef private
 
 using Plan = decltype(Model::ThunkRunImplFunction());
 using Random = std::vector<std::unique_ptr<xla::cpu::RngState>>;
 
+static const char *const feeds[] = {%(feeds)snullptr}, *const fetches[] = {%(fetches)snullptr};
+static const size_t fetched_bytes[] = {%(bytes)s0};
+
 struct State {
-    void *table[Model::kNumBuffers];
+    void *table[Model::kNumBuffers], *unused;
+    void **fed[sizeof feeds / sizeof *feeds], **fetched[sizeof fetches / sizeof *fetches];
     Plan plan;
 };
+
+/* Where the table has what XLA calls by that name. */
+static void **find(State *s, const char *name, const char **names, const int32_t *buffers) {
+    for (size_t k = 0; names[k]; k++)
+        if (!strcmp(names[k], name)) return &s->table[buffers[k]];
+    return &s->unused;
+}
 
 static void close_model(void *state) {
     State *s = static_cast<State *>(state);
@@ -217,8 +214,13 @@ static void close_model(void *state) {
 
 static const char *open_model(const char *weights, void **state) {
     if (weights) return "its weights are inside: leave weights=FILE out";
-    State *s = new (std::nothrow) State{{}, Model::ThunkRunImplFunction()};
+    State *s = new (std::nothrow) State{{}, {}, {}, {}, Model::ThunkRunImplFunction()};
     if (!s) return "no memory for the model";
+    for (size_t i = 0; feeds[i]; i++)
+        s->fed[i] = find(s, feeds[i], Model::StaticArgNames(), Model::ArgIndexToBufferIndex());
+    for (size_t i = 0; fetches[i]; i++)
+        s->fetched[i] =
+            find(s, fetches[i], Model::StaticResultNames(), Model::ResultIndexToBufferIndex());
     const auto constants = Model::EmbeddedConstantBuffers();
     size_t next = 0;
     bool enough = true;
@@ -238,13 +240,14 @@ static const char *open_model(const char *weights, void **state) {
 
 static const char *run(void *state, const shmb_tensor *inputs, shmb_tensor *outputs) {
     State *s = static_cast<State *>(state);
-    (void)inputs;
     /* never destroyed, which would need Abseil; the model draws no numbers */
     alignas(Random) static unsigned char nothing[sizeof(Random)];
     static Random &random = *new (nothing) Random;
-%(inputs)s
-    if (!s->plan(s->table, nullptr, random)) return "an operation of the compiled model failed";
-%(outputs)s
+    xla::ExecutableRunOptions options;
+    for (size_t i = 0; feeds[i]; i++) *s->fed[i] = const_cast<void *>(inputs[i].data);
+    if (!s->plan(s->table, &options, random)) return "an operation of the compiled model failed";
+    for (size_t i = 0; fetches[i]; i++)
+        memcpy(const_cast<void *>(outputs[i].data), *s->fetched[i], fetched_bytes[i]);
     return nullptr;
 }
 

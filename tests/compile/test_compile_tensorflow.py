@@ -6,7 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="needs tensorflow: pip install tensorflow-cpu")
+tf = pytest.importorskip(
+    "tensorflow", reason="needs tensorflow: pip install 'shmbridge[tensorflow]'"
+)
 
 from support.compiling import compile  # noqa: E402
 
