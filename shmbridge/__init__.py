@@ -23,30 +23,17 @@ from shmbridge import errors as _errors
 from shmbridge.errors import *  # noqa: F403 # which is a list of them
 
 if TYPE_CHECKING:
-    from shmbridge._host.batch import Batch
-    from shmbridge._host.host import Host
-    from shmbridge._host.request import Request
-    from shmbridge._host.serving import Serving
-    from shmbridge._runner.runner import Runner, connect
-    from shmbridge._values.dtypes import TensorSpec
-    from shmbridge._values.tensor import Ragged, StringList
+    from shmbridge._host.batch import Batch as Batch
+    from shmbridge._host.host import Host as Host
+    from shmbridge._host.request import Request as Request
+    from shmbridge._host.serving import Serving as Serving
+    from shmbridge._runner.runner import Runner as Runner
+    from shmbridge._runner.runner import connect as connect
+    from shmbridge._values.dtypes import TensorSpec as TensorSpec
+    from shmbridge._values.tensor import Ragged as Ragged
+    from shmbridge._values.tensor import StringList as StringList
 
 __version__: str = _ffi.string(_lib.shmb_version()).decode()
-
-__all__ = [
-    "Batch",
-    "Host",
-    "Ragged",
-    "Request",
-    "Runner",
-    "Serving",
-    "StringList",
-    "TensorSpec",
-    "__version__",
-    "connect",
-]
-__all__ += _errors.__all__
-
 
 # Imported when first used: numpy takes longer to import than a small file to compile.
 _MODULES = {
@@ -60,6 +47,8 @@ _MODULES = {
     "TensorSpec": "shmbridge._values.dtypes",
     "connect": "shmbridge._runner.runner",
 }
+__all__ = [*_MODULES, "__version__"]
+__all__ += _errors.__all__
 
 
 def __getattr__(name: str) -> Any:

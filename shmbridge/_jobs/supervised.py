@@ -1,4 +1,11 @@
-"""Programs that run under a supervisor: with limits, and never longer than this process."""
+"""Programs that run under a supervisor: with limits, and never longer than this process.
+
+What each part is for, with a test in tests/training/test_misbehaving.py: a supervisor in another
+process, since it outlives a trainer that is killed; one for all jobs, since starting Python takes
+longer than most compilations; another one if it is killed. A lock, since one thread waits for a job
+that another ends. The hook behind a fork, since children that hold the supervisor's socket would
+hide the trainer's death. The hook at the exit, since nothing may be left then.
+"""
 
 import atexit
 import contextlib
@@ -65,8 +72,7 @@ class SupervisedProcess(Closing):
         bridge = _bridge_at(url)
         with calling("socketpair"):
             self._control, its_control = Pipe()
-        self._reading = threading.Lock()  # a descriptor that a thread waits at is not closed
-        self._sending = threading.Lock()  # nor one that a thread writes to
+        self._reading = threading.Lock()
         self._report: Report | None = None
         self._pid, self._tag = os.getpid(), new_tag()  # a forked child has no part in it
         self.folder = folder or new_folder()
@@ -116,7 +122,7 @@ class SupervisedProcess(Closing):
         folder."""
         report = self.wait()
         with self._reading:
-            ended = self._control.closed or self._control.poll(0)
+            ended = self._control.poll(0)
         return self._ended_without_report() if ended else report
 
     def _ended_without_report(self) -> Report:
@@ -143,7 +149,7 @@ class SupervisedProcess(Closing):
         self._limit = self._limit or limit
         if self._pid == os.getpid():
             self._until = min(self._until, time.monotonic() + STOP)
-            with self._sending, contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # it has ended
                 self._control.send(None)
 
     def close(self) -> None:
@@ -151,15 +157,12 @@ class SupervisedProcess(Closing):
         another thread waits."""
         self.end()
         if self._pid != os.getpid():
-            self._control.close()
             return
         self.wait()
         with self._reading:
             with contextlib.suppress(EOFError, OSError):
                 while self._control.poll(STOP):
                     self._control.recv()
-            with self._sending:
-                self._control.close()
             shutil.rmtree(self.folder, ignore_errors=True)  # if the supervisor was killed
 
 
