@@ -54,7 +54,7 @@ def bridge_name(url: str) -> str:
 
 
 def places() -> list[Path]:
-    """The directories of bridges without one in their names, and of `create`."""
+    """The directories in which bridges lie whose names have none."""
     return list(dict.fromkeys([segment_path(bridge_name("any")).parent, SHM, spare_place()]))
 
 

@@ -50,8 +50,8 @@ class Channels:
     def __init__(self, host: Host, workers: Workers | None) -> None:
         self.host, self.workers = host, workers
         self.loop = host._environment_loop()
-        # The request of a key; None where its runner has gone or is refused. Without a reply it is
-        # to be laid down.
+        # The request of a key; None: its runner is gone, or sent what the host does not expect.
+        # One that is not answered at once must be detached.
         self.read = self.loop.take
         self.envs = 0  # how many environments have numbers, for the workers
         self._owners: dict[int, Any] = {}  # episodes by channel
@@ -142,7 +142,7 @@ class Channels:
             self.hold(key)
 
     def let_go(self, channel: int) -> None:
-        """Its episode is over. What it goes on asking in that episode is refused."""
+        """Its episode is over. What else it asks in that episode is rejected."""
         self._owners.pop(channel, None)
         for key in self._take_held(channel):
             self._hold_first(key)

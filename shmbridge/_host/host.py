@@ -16,7 +16,7 @@ from shmbridge._host.receiving import SLICE_NS, EnvironmentLoop, Receiving
 from shmbridge._host.request import Request
 from shmbridge._host.service import Model, Path, Question, Service
 from shmbridge._host.serving import Serving
-from shmbridge._native import ffi, lib
+from shmbridge._native import lib
 from shmbridge._urls import plugins
 from shmbridge._urls.options import HostOptions, Wait, split, wait_code
 from shmbridge._values.dtypes import TensorSpec
@@ -74,7 +74,6 @@ class Host(_ByScheme, Receiving):
         NotPermittedError: The name, or its directory, belongs to another user.
     """
 
-    _closed = True  # until __init__ has opened it
     _worker, _workers = 0, 1  # its number among the hosts that share the name, and their number
     _private = False  # it tells its runners its name: its bridge is wherever there is room
 
@@ -96,18 +95,17 @@ class Host(_ByScheme, Receiving):
         sizes = channels, slots, request_bytes, advice_bytes, header_bytes
         options = HostOptions(*sizes, wait, deadline, until_idle)
         options = options.with_options(split(str(name))[1])
-        super().__init__(options, features, advice)
-        self._plan = options.plan()
+        specs = [
+            None if each is None else {spec.name: spec for spec in each}
+            for each in (features, advice)
+        ]
+        bridge, self._plan = names.bridge_name(str(name)), options.plan()
         share = wait_code(options.wait), self._worker, self._workers, self._private
-        self._segment = segment.create(names.bridge_name(str(name)), self._plan, *share)
-        self.name, self._h = self._segment.name, self._segment.host
-        self._url = f"shm://{self.name}"
-        self._closed = False
+        own = segment.create(bridge, self._plan, *share)
+        super().__init__(own, options.until_idle, *specs)
         open_hosts.opened(self)
         if options.deadline is not None:
             self._set_deadline(options.deadline)
-        self._address = int(ffi.cast("uintptr_t", self._h))
-        self._memory = self._segment.memory()
 
     # ---- Life ----
 
@@ -280,13 +278,20 @@ class Host(_ByScheme, Receiving):
             InvalidError: `max_batch` is below 1.
             OSError: A file cannot be written.
         """
-        service, questions = self._served(model, max_batch, max_wait, record)
-        ctrl_c = contextlib.suppress(KeyboardInterrupt)
+        questions = self._questions(max_batch, max_wait)
+        service, ctrl_c = Service(model, record=record), contextlib.suppress(KeyboardInterrupt)
         with service, ctrl_c, self._looping(), self._answering_with(service):
             for question in questions:
                 service.answer(question)
 
-    def start(self, model: Model, **options: Any) -> Serving:
+    def start(
+        self,
+        model: Model,
+        *,
+        max_batch: int | None = None,
+        max_wait: float = 0,
+        record: Path | LogWriter | None = None,
+    ) -> Serving:
         """Serves in a thread, until the with block of the returned object ends::
 
             with Host("inliner") as host, host.start(model) as serving:
@@ -294,8 +299,7 @@ class Host(_ByScheme, Receiving):
                 serving.model = better  # from the next batch on
 
         Args:
-            model: As in `serve`.
-            options: As in `serve`: max_batch, max_wait, record.
+            model, max_batch, max_wait, record: As in `serve`.
 
         Returns:
             The `Serving`, a context manager. Keep it.
@@ -309,16 +313,10 @@ class Host(_ByScheme, Receiving):
                 f"{self.url} already serves: expected its with block to end first, or an "
                 "assignment to its `model`"
             )
-        serving = self._serving = Serving(self, *self._served(model, **options))
+        questions = self._questions(max_batch, max_wait)
+        serving = self._serving = Serving(self, Service(model, record=record), questions)
         return serving
 
-    def _served(
-        self,
-        model: Model,
-        max_batch: int | None = None,
-        max_wait: float = 0,
-        record: Path | LogWriter | None = None,
-    ) -> tuple[Service, Iterator[Question]]:
+    def _questions(self, max_batch: int | None, max_wait: float) -> Iterator[Question]:
         size = 1 if max_batch is None else max_batch
-        questions = iter(self) if size == 1 else self.batches(size, max_wait)
-        return Service(model, record=record), questions
+        return iter(self) if size == 1 else self.batches(size, max_wait)

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +16,6 @@ from shmbridge._host.layout import Layout
 from shmbridge._host.request import Request, fail_with_status
 from shmbridge._host.service import Service, logger
 from shmbridge._native import ffi, lib
-from shmbridge._urls.options import HostOptions
 from shmbridge._values.dtypes import TensorSpec
 from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_status
 
@@ -28,7 +27,8 @@ FOREVER = 1e9  # seconds; inf is no int
 
 @dataclass(frozen=True)
 class EnvironmentLoop:
-    """A host's requests by their keys, for environments, which have their own loops."""
+    """What environments, which have their own loops, need of a host. A request is known by its
+    key."""
 
     address: int
     channels: int
@@ -49,22 +49,20 @@ class Receiving:
     _serving: Any = None  # the Serving that runs
     _deadline: float | None = None
     _has_idle_runners = False  # a runner may be attached that no compiler uses
-    _h: Any  # shmb_host *
-    _address: int  # the same, for _fastpath
-    _closed: bool
-    name: str
-    _url: str
-    _segment: OwnSegment
+    _closed = True  # until __init__ has opened it
 
     def __init__(
         self,
-        options: HostOptions,
-        features: Sequence[TensorSpec] | None,
-        advice: Sequence[TensorSpec] | None,
+        segment: OwnSegment,
+        until_idle: float | None,
+        features: dict[str, TensorSpec] | None,
+        advice: dict[str, TensorSpec] | None,
     ) -> None:
-        self._until_idle = options.until_idle
-        self._features = None if features is None else {spec.name: spec for spec in features}
-        self._advice = None if advice is None else {spec.name: spec for spec in advice}
+        self._segment, self._h = segment, segment.host
+        self.name, self._url = segment.name, f"shm://{segment.name}"
+        self._address = int(ffi.cast("uintptr_t", self._h))  # for _fastpath
+        self._memory = segment.memory()
+        self._until_idle, self._features, self._advice = until_idle, features, advice
         self._layouts: dict[int, Layout] = {}  # by key
         self._pending: list[Request] = []  # received, and nobody's yet
         self._asked = False  # since idleness was last looked at
@@ -73,6 +71,7 @@ class Receiving:
         self._open_then: set[tuple[int, int]] = set()  # requests without a reply at that look
         # Called with a timeout in ns; None: _fastpath.receive.
         self._receive: Callable[[int], int] | None = None
+        self._closed = False
 
     @property
     def runners(self) -> int:
@@ -83,7 +82,7 @@ class Receiving:
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """A loop, which Ctrl-C ends for good. Behind its end runners that wait in vain say that no
+        """A loop. Ctrl-C in it closes the host. After its end, runners that wait report that no
         loop is running."""
         self._looped = True
         self._interruptible |= threading.current_thread() is threading.main_thread()
@@ -113,7 +112,7 @@ class Receiving:
             logger.error("error, sent to the runner: %s", error)
 
     def _report_forgotten(self, now: float) -> None:
-        """Reports once that the loop waits for others while a request has had no reply for long."""
+        """Reports once that a request has had no reply for long while the loop waits for others."""
         if self._forgotten_reported or now - self._looked < FORGOTTEN:
             return
         still_open = {
@@ -193,8 +192,8 @@ class Receiving:
         return self._first_request(key) if request is None else request
 
     def _first_request(self, key: int) -> Request | None:
-        """The request of a key that is new; None when it is not what this host expects, which its
-        runner is then told. When there are too many layouts, the older half makes room."""
+        """The request of a key without a layout, which is made here. None: it is not what the host
+        expects, which its runner gets as an error. Of too many layouts the older half goes."""
         message = lib.shmb_host_message(self._h, key)
         if message == ffi.NULL:
             return None
@@ -217,8 +216,8 @@ class Receiving:
         return request
 
     def _ends(self, key: int) -> bool:
-        """Nothing was received, or a key that is new: is that the end of the loop? Raises where it
-        is an error."""
+        """Does the loop end with this key or -shmb_status? A request without a layout becomes
+        pending. Errors: ForkedError, and those of other statuses."""
         if key >= 0:
             if (request := self._first_request(key)) is not None:
                 self._pending.append(request)
@@ -243,8 +242,7 @@ class Receiving:
         return self._until_idle is not None and now - self._idle_since >= self._until_idle
 
     def _was_removed(self) -> bool:
-        """Did somebody remove the segment's name, by which new runners find this host? It is told
-        once."""
+        """Did somebody remove the file by which new runners find this host? Reported once."""
         removed = not self._segment.has_name()
         if removed and not self._removal_reported:
             self._removal_reported = True
@@ -257,8 +255,8 @@ class Receiving:
         return removed
 
     def answer_by(self, runner: Any, answered: Callable[[int], object]) -> None:
-        """From now on the loop gets only what C's runner refuses, which answers the rest without
-        Python, and says how many."""
+        """From now on C answers with this runner, without Python, and `answered` gets the number of
+        answers. The loop gets only requests that the runner cannot answer."""
         count = ffi.new("int64_t *")
         if self._receive is not None:  # what comes otherwise is Python's
             return

@@ -245,13 +245,12 @@ class Request(_fastpath.Question, Mapping[str, Any]):
             raise
         message = lib.shmb_host_message(h, key)
         want = message.want if message != ffi.NULL else lib.SHMB_ANY
-        if want and len(fields) == 1:
-            try:
-                fields = [tensor.as_asked(fields[0], want, "the runner")]
-            except (errors.MismatchError, errors.InexactError) as error:
-                if self._fail(error.status, str(error)):
-                    self._host._conversion_failed(error)
-                return False
+        try:
+            fields = tensor.as_asked(fields, want)
+        except (errors.MismatchError, errors.InexactError) as error:
+            if self._fail(error.status, str(error)):
+                self._host._conversion_failed(error)
+            return False
         tensors, _behind = as_tensors(fields)
         self._check_open()
         keep = self._finish()
@@ -296,7 +295,7 @@ class Request(_fastpath.Question, Mapping[str, Any]):
 
 
 def fail_with_status(request: Request, error: Exception) -> None:
-    """Answers, unless that is done, with an error whose status the runner gets too."""
+    """Answers a request that is open with an error, whose status the runner gets, too."""
     if request._open:
         request._fail(
             error.status if isinstance(error, errors.ShmbridgeError) else lib.SHMB_MODEL, str(error)
@@ -304,6 +303,7 @@ def fail_with_status(request: Request, error: Exception) -> None:
 
 
 def detach(request: Request) -> bool:
-    """The request is its key again: its end does not answer it. False: it has been answered."""
+    """From here on the end of this object does not answer the request, whose key still can. False:
+    it has been answered."""
     was_open, request._open = request._open, False
     return was_open

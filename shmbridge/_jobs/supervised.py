@@ -118,8 +118,7 @@ class SupervisedProcess(Closing):
         return self._report
 
     def look_again(self) -> Report:
-        """After the end: the report, or that the supervisor has ended since, and with it the
-        folder."""
+        """The report again; if the supervisor, and with it the folder, has ended since, another."""
         report = self.wait()
         with self._reading:
             ended = self._control.poll(0)
@@ -130,8 +129,8 @@ class SupervisedProcess(Closing):
         return Report(limit=self._limit, stderr="" if self._limit else KILLED)
 
     def _count_time(self) -> None:
-        """Since the last look, if it has started: its own, or the host's. What a host in this
-        process knows decides, not the segment, to which the program can write."""
+        """Counts the time since the last look as the program's, or as waiting for the host. A host
+        of this process says which, not the segment, to which the program can write."""
         if self._looked is None:
             return
         now = time.monotonic()

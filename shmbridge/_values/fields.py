@@ -77,12 +77,8 @@ def code_of(want: np.dtype[Any] | None) -> int:
 
 
 def as_wanted(advice: Mapping[str, Any], want: int) -> list[tensor.Field]:
-    """The advice as fields, one alone of the wanted dtype. Errors: MismatchError, InexactError,
-    InvalidError."""
-    fields = [tensor.as_field(name, value) for name, value in advice.items()]
-    if not want or len(fields) != 1:
-        return fields
-    return [tensor.as_asked(fields[0], want, "the compiler")]
+    """As `tensor.as_asked`, of values by name. Errors: also InvalidError."""
+    return tensor.as_asked([tensor.as_field(name, value) for name, value in advice.items()], want)
 
 
 def as_tensors(fields: Sequence[tensor.Field]) -> tuple[Any, list[Any]]:

@@ -242,24 +242,26 @@ def exactly(field: Field, want: int) -> Field | None:
     return None if inexact else Field(field.name, want, field.kind, values, field.offsets)
 
 
-def as_asked(field: Field, want: int, who: str) -> Field:
-    """The one advice as dtype code `want`, which `who` asked for. Errors: MismatchError for text,
-    InexactError."""
+def as_asked(fields: list[Field], want: int) -> list[Field]:
+    """The advice, a single field in the dtype code `want` that the runner asked for; 0: any.
+    Errors: MismatchError for text, InexactError."""
+    if not want or len(fields) != 1:
+        return fields
+    (field,) = fields
     exact = exactly(field, want)
     if exact:
-        return exact
+        return [exact]
     if field.kind in (lib.SHMB_STRING, lib.SHMB_STRINGS):
         found = "a text" if field.kind == lib.SHMB_STRING else "a list of texts"
         raise MismatchError(
-            f'the advice "{field.name}" is {found}, and {who} asked for a number of dtype '
-            f"{dtype_name(want)}: ask without a dtype, or "
-            "advise a number"
+            f'the advice "{field.name}" is {found}, and the runner asked for a number of dtype '
+            f"{dtype_name(want)}: ask without a dtype, or advise a number"
         )
     some = f" {field.values.item()}" if field.values.size == 1 else ""
     raise InexactError(
         f'the advice "{field.name}"{some} of dtype {field.values.dtype} is not exactly '
-        f"representable as {dtype_name(want)}, which {who} asked for: return a decision, such as "
-        "x > 0, or its exact value"
+        f"representable as {dtype_name(want)}, which the runner asked for: return a decision, such "
+        "as x > 0, or its exact value"
     )
 
 

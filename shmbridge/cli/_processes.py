@@ -21,8 +21,8 @@ def end(
     ended: Callable[[float], bool],
     patience: tuple[float, float, float] = SECONDS,
 ) -> None:
-    """Ends processes more and more firmly. ended: waits so many seconds, and tells whether all
-    have."""
+    """Ends processes: SIGTERM twice, then SIGKILL. ended: waits so many seconds, and returns
+    whether all have ended."""
     for number, seconds in zip(
         (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), patience, strict=True
     ):

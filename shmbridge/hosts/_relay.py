@@ -76,7 +76,7 @@ class Relay(errors.Closing):
         return sum(channel.errors for channel in self._channels.values())
 
     def _drop_unused(self) -> None:
-        """Where no runner is left, no runner of the target is needed."""
+        """Closes the target's runners while no runner is connected here."""
         if not self.host.runners:
             for channel in self._channels.values():
                 channel.ask(None)

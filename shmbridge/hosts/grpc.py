@@ -37,13 +37,13 @@ atexit.register(open_hosts.close_all)
 
 
 class _Channel(TypedRunner):
-    """One of this process's own bridge: the compiler far away has its own patience."""
+    """A runner of the private bridge. The far compiler has its own time to connect."""
 
     _gives_a_moment = False
 
 
 class _Proxy:
-    """A runner of the private bridge for one far away: any thread may give up its questions."""
+    """Asks at the private bridge for a far compiler. Any thread may give up its questions."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._runner = _Channel(url, connect_timeout=seconds, deadline=math.inf, wait="block")

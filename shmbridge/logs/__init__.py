@@ -33,15 +33,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmbridge.logs._reader import (
-    Input,
-    Layout,
-    Record,
-    Spec,
-    TornError,
-    read_layout,
-    records,
-)
+from shmbridge.logs._reader import Input, Layout, Record, Spec, TornError, read_layout, records
 from shmbridge.logs._writer import LogWriter
 
 __all__ = ["Layout", "LogWriter", "Record", "Spec", "TrainingLog"]
