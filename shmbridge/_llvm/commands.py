@@ -45,7 +45,7 @@ def remove_outputs(kind: str, command: Sequence[str], began: int) -> list[str]:
         made += [*named, *(word.partition("=")[2] for word in named)]
     elif kind == "rustc" and not made:
         folders = _behind("--out-dir", words)
-        names = printed([compiler, "--print=file-names", *words]).split("\n")
+        names = output_of([compiler, "--print=file-names", *words]).split("\n")
         made = [os.path.join(*folders[-1:], name) for name in names if name]
     elif kind == "ld.lld" and not made:
         made = ["a.out"]
@@ -65,12 +65,12 @@ def _behind(flag: str, words: Iterable[str]) -> list[str]:
 def steps(command: Sequence[str], folder: Path | None = None) -> list[list[str]]:
     """The commands that this command of clang would run in a folder."""
     compiler, *words = command
-    lines = printed([compiler, "-###", *words], folder).splitlines()
+    lines = output_of([compiler, "-###", *words], folder).splitlines()
     quoted = [re.findall(r'"((?:[^"\\]|\\.)*)"', line) for line in lines if line[:2] == ' "']
     return [[re.sub(r"\\(.)", r"\1", word) for word in step] for step in quoted]
 
 
-def printed(
+def output_of(
     command: Sequence[str],
     folder: Path | None = None,
     timeout: float = 60,

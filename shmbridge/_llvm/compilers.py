@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from typing import Any
 
-from shmbridge._llvm.commands import expanded, printed, steps
+from shmbridge._llvm.commands import expanded, output_of, steps
 from shmbridge._native import ffi, lib
 from shmbridge.errors import InvalidError
 
@@ -102,7 +102,7 @@ def tells_default(compiler: str) -> bool:
     if version := _version_in(compiler):
         return version >= 22
     for option in ("-vV", "--version"):  # rustc's LLVM, all others'
-        said = printed([compiler, option], timeout=10, stderr=subprocess.DEVNULL)
+        said = output_of([compiler, option], timeout=10, stderr=subprocess.DEVNULL)
         if found := re.search(r"(?:clang version|LLVM version:?|LLD) (\d+)", said):
             return int(found[1]) >= 22
     return False

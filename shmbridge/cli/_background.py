@@ -24,7 +24,7 @@ import click
 
 from shmbridge._bridge import names, segment
 from shmbridge.cli import _processes
-from shmbridge.cli._processes import LOOK, handle, reap
+from shmbridge.cli._processes import LOOK, on_signals, reap
 from shmbridge.cli._text import ending
 from shmbridge.errors import calling
 
@@ -47,7 +47,7 @@ def begin(name: str, background: bool) -> Callable[[], None]:
     to a file. This one prints what the new one printed and ends: when that calls the function
     returned here, because it answers now, or when it has ended. ClickException: no folder for the
     file."""
-    handle(signal.default_int_handler)
+    on_signals(signal.default_int_handler)
     if not background:
         return lambda: None
     log_fd, log = _new_log()

@@ -46,7 +46,7 @@ def reap(child: int, seconds: float = 0) -> int | None:
     return os.waitstatus_to_exitcode(ended[1])
 
 
-def handle(handler: Any) -> None:
+def on_signals(handler: Any) -> None:
     """For all signals that may end the program: nothing may be left in /dev/shm."""
     for number in ENDING:
         signal.signal(number, handler)
@@ -57,4 +57,4 @@ def until_signal() -> Iterator[None]:
     """Ctrl-C ends the block, and nothing interrupts what comes after it."""
     with contextlib.suppress(KeyboardInterrupt):
         yield
-    handle(signal.SIG_IGN)
+    on_signals(signal.SIG_IGN)

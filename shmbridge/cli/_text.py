@@ -19,7 +19,7 @@ def ending(status: int) -> str:
     return f"exit {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
-def log(handler: logging.Handler, verbose: bool) -> None:
+def log_to(handler: logging.Handler, verbose: bool) -> None:
     """Shows a model's exceptions there, with tracebacks if verbose."""
     handler.setFormatter(_Lines(verbose))
     logging.getLogger("shmbridge").addHandler(handler)

@@ -21,7 +21,7 @@ from shmbridge._bridge import segment
 from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli import _processes
-from shmbridge.cli._processes import ENDING, LOOK, handle
+from shmbridge.cli._processes import ENDING, LOOK, on_signals
 from shmbridge.cli._text import ending
 from shmbridge.errors import calling
 
@@ -156,7 +156,7 @@ class _Supervisor:
 
     def end(self) -> None:
         """Ends all workers, and removes what those that were killed left."""
-        handle(signal.SIG_IGN)
+        on_signals(signal.SIG_IGN)
         left = list(self._workers)
 
         def ended(seconds: float) -> bool:

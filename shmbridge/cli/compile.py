@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from shmbridge.cli._option_types import FILE, argument, option, takes
-from shmbridge.cli._processes import handle
+from shmbridge.cli._processes import on_signals
 from shmbridge.errors import write_whole
 
 
@@ -83,7 +83,7 @@ def compile(options: Options) -> None:
     A library that differs more is not written. Differences on NaN are only reported.
     """
     options.check()
-    handle(signal.default_int_handler)  # however this ends, the folder and what works there go
+    on_signals(signal.default_int_handler)  # it ends in order, and its folder goes
     with tempfile.TemporaryDirectory(prefix="shmbridge-compile-") as folder:
         build(options, folder)
 

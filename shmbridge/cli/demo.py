@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from shmbridge import Host, _config, connect
-from shmbridge.cli._processes import handle
+from shmbridge.cli._processes import on_signals
 from shmbridge.demo.model import advise
 from shmbridge.training.scores import text_size
 
@@ -129,7 +129,7 @@ def demo(features: list[np.ndarray[Any, Any]], advice: list[np.ndarray[Any, Any]
     Serves the model, and compiles and runs examples/c/ask.c with the installed library. If clang is
     installed, it then compiles a file with a policy's advice.
     """
-    handle(signal.default_int_handler)  # its programs end, too
+    on_signals(signal.default_int_handler)  # its programs end, too
     if features:
         with TemporaryDirectory(prefix="shmbridge-demo-") as folder:
             for line in _measure(folder, features, advice[0]):

@@ -31,8 +31,8 @@ from shmbridge.cli._option_types import (
     option,
     takes,
 )
-from shmbridge.cli._processes import handle, until_signal
-from shmbridge.cli._text import log
+from shmbridge.cli._processes import on_signals, until_signal
+from shmbridge.cli._text import log_to
 from shmbridge.cli._workers import WorkerHost, become_worker
 from shmbridge.hosts.llvm import LlvmHost
 
@@ -187,7 +187,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
         name = bridge_name(options.name)
         worker = become_worker(name, options.workers, answers)
         answers, make_host = worker.answers, partial(WorkerHost, worker)
-    log(logging.StreamHandler(sys.stdout), options.verbose)
+    log_to(logging.StreamHandler(sys.stdout), options.verbose)
     onnx, out = options.onnx, console()
     model = OnnxModel(onnx, options.threads) if onnx else load_python(str(options.function))
     service = Counted(model, record=options.record)
@@ -198,7 +198,7 @@ def serve(options: Options, background: bool, **room: Any) -> None:
                 for line in _introduction(host, model, options, end):
                     out.print(line, soft_wrap=True)
             answers()
-            handle(service.interrupt)
+            on_signals(service.interrupt)
             _answer(options, host, service)
         host.close()
         who = f"worker {worker.number}: " if worker else ""

@@ -116,7 +116,7 @@ def load(place: str, path: str | None = None) -> Function:
     return found  # type: ignore[no-any-return]
 
 
-class Worker:
+class CallThread:
     """Calls a function in its own thread, so that the caller can stop waiting: late answers are
     discarded."""
 
@@ -193,18 +193,18 @@ class PythonRunner(RunnerKind):
                 f"python://{where}: the URL's other options are keyword arguments: {error}"
             ) from error
         self._function: Function = found
-        self._worker: Worker | None = None
+        self._thread: CallThread | None = None
 
     def evaluate(
         self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None
     ) -> Any:
-        if deadline is not None and self._worker is None:
-            self._worker = Worker(self._function, self.take)
-        return self._worker.ask(features, deadline) if self._worker else self._function(features)
+        if deadline is not None and self._thread is None:
+            self._thread = CallThread(self._function, self.take)
+        return self._thread.ask(features, deadline) if self._thread else self._function(features)
 
     def close(self) -> None:
-        if self._worker:
-            self._worker.close()
+        if self._thread:
+            self._thread.close()
         close = getattr(self._function, "close", None)
         if close:
             close()

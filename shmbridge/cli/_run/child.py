@@ -11,7 +11,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from shmbridge._native import lib
-from shmbridge.cli._processes import handle, reap
+from shmbridge.cli._processes import on_signals, reap
 from shmbridge.cli._text import ending, one_line
 from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError, error_of
 
@@ -89,7 +89,7 @@ def _be(
     os.dup2(2, 1)
 
     def works(said: str) -> None:
-        handle(signal.SIG_IGN)  # signals are the run's concern: the compiler may still want advice
+        on_signals(signal.SIG_IGN)  # the run handles them: the compiler may still ask
         ready.send((0, said))
 
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._native import ffi, lib
-from shmbridge.cli._processes import handle
+from shmbridge.cli._processes import on_signals
 from shmbridge.cli._run.child import Child
 from shmbridge.errors import calling, raise_status, undone_by
 
@@ -59,7 +59,7 @@ class Pipes(Child):
         self._remove()
 
     def _work(self, works: Callable[[str], None], life: Connection) -> None:
-        handle(signal.SIG_IGN)  # when the run ends, this process removes the folder
+        on_signals(signal.SIG_IGN)  # when the run ends, this process removes the folder
         server, orphaned = lib.shmb_pipe_server_new(self._limit), list[bool]()
 
         def end_with_run() -> None:

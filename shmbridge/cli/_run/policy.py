@@ -19,7 +19,7 @@ from shmbridge._bridge import segment
 from shmbridge._llvm import compilers
 from shmbridge._native import lib
 from shmbridge.cli._run.child import GRACE, Child
-from shmbridge.cli._text import log, one_line
+from shmbridge.cli._text import log_to, one_line
 from shmbridge.errors import ModelError, printable
 
 # Numpy takes longer to import than a small file to compile: only what loads a policy has it.
@@ -111,7 +111,7 @@ def open_log(path: Path) -> LogWriter:
 def load_policy(onnx: Path | None, function: str | None, verbose: bool) -> Model:
     """The policy, in its own process."""
     # Without -v the summary counts errors: a build's output shows no traceback.
-    log(logging.StreamHandler() if verbose else logging.NullHandler(), verbose)
+    log_to(logging.StreamHandler() if verbose else logging.NullHandler(), verbose)
     from shmbridge.cli._model import OnnxModel, load_python
 
     model = OnnxModel(onnx) if onnx else load_python(str(function), "--host")
