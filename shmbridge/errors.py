@@ -164,8 +164,9 @@ def calling(what: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, ShmbridgeError):
             raise
-        remedy = f": {sandbox_remedy(error)}" * bool(sandbox_remedy(error))
-        raise SystemCallError(f"{what}: {error.strerror or error}{remedy}") from error
+        remedy = sandbox_remedy(error)
+        why = f"{error.strerror or error}{remedy and f': {remedy}'}"
+        raise SystemCallError(f"{what}: {why}") from error
 
 
 @contextmanager

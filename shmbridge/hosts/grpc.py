@@ -36,17 +36,14 @@ PAUSE = 0.1  # seconds before a worker that has gone is called again, or more
 atexit.register(open_hosts.close_all)
 
 
-class _Channel(TypedRunner):
-    """A runner of the private bridge. The far compiler has its own time to connect."""
+class _Proxy(TypedRunner):
+    """Asks at the private bridge for a far compiler, which has its own time to connect. Any thread
+    may give up its questions."""
 
     _gives_a_moment = False
 
-
-class _Proxy:
-    """Asks at the private bridge for a far compiler. Any thread may give up its questions."""
-
     def __init__(self, url: str, seconds: float) -> None:
-        self._runner = _Channel(url, connect_timeout=seconds, deadline=math.inf, wait="block")
+        super().__init__(url, connect_timeout=seconds, deadline=math.inf, wait="block")
         self._lock = threading.Lock()
         self._asker: Any = None
         self._given_up = False
@@ -61,7 +58,7 @@ class _Proxy:
             features, want = method.codec.decode_request(data)
             while True:
                 try:
-                    self._runner.evaluate(features, dtype=want)
+                    self.evaluate(features, dtype=want)
                     return self._encoded(method)
                 except errors.InterruptedCallError:  # perhaps of an earlier asker's, too late
                     if self._given_up:
@@ -73,7 +70,7 @@ class _Proxy:
     def _encoded(self, method: Method) -> bytes:
         """The advice in bytes. A compiler may overlook an error, so the log gets the first one."""
         try:
-            return method.codec.encode_advice(self._runner.advice)
+            return method.codec.encode_advice(self.advice)
         except errors.ShmbridgeError as error:
             if not self._encoding_failed:
                 logger.error("the advice does not fit the message: %s", error)
@@ -91,10 +88,7 @@ class _Proxy:
         with self._lock:
             if self._asker is asker:
                 self._given_up = True
-                self._runner.interrupt()
-
-    def close(self) -> None:
-        self._runner.close()
+                self.interrupt()
 
 
 class GrpcHost(Host):

@@ -14,7 +14,7 @@ from shmbridge._values.fields import Values, as_wanted, dtype_of
 from shmbridge.errors import UnsupportedError
 from shmbridge.runners._base import RunnerKind
 
-_open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keeps its handle alive
+open_runners: dict[Any, RunnerKind] = {}  # by the handle that C has; each keeps its handle alive
 
 
 def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
@@ -27,7 +27,7 @@ def _open(context: Any, where: Any, options: Any, state: Any, sink: Any) -> int:
         if runner.deadline is not None:
             lib.shmb_sink_deadline(sink, runner.deadline)
         state[0] = handle = ffi.new_handle(runner)
-        _open_runners[handle] = runner
+        open_runners[handle] = runner
         return int(lib.SHMB_OK)
     except BaseException as error:
         return plugins.failed(sink, error, lib.SHMB_INVALID)
@@ -55,7 +55,7 @@ def _evaluate(state: Any, features: Any, count: int, want: int, deadline: float,
 
 def _close(state: Any) -> None:
     try:
-        _open_runners.pop(state).close()
+        open_runners.pop(state).close()
     except BaseException as error:
         plugins.carry(error)
 

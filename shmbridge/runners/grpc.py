@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -21,6 +20,7 @@ from shmbridge._grpc import wire
 from shmbridge._grpc.options import Options, is_address, options_of
 from shmbridge._grpc.wire import Method
 from shmbridge.runners._base import RunnerKind, late
+from shmbridge.runners._register import open_runners
 
 # Seconds for a connection, and for a free channel, where the caller does not want to wait.
 ATTEMPT = 1.0
@@ -30,14 +30,12 @@ Take = Callable[[Any, float | None], Any]  # RunnerKind.take
 GONE = "the trainer is gone: open another runner for the next trainer"
 
 
-_open_runners: weakref.WeakSet[Grpc] = weakref.WeakSet()
-
-
 @atexit.register
 def _close_all() -> None:
     """While gRPC's threads still run: later its close would wait for them for ever."""
-    for runner in list(_open_runners):
-        runner.close()
+    for runner in list(open_runners.values()):
+        if isinstance(runner, Grpc):
+            runner.close()
 
 
 class Grpc(RunnerKind):
@@ -52,7 +50,6 @@ class Grpc(RunnerKind):
         kind = _Served if chosen.role == "server" else _User if chosen.service else _Stream
         self._link: Any = kind(where, chosen, self.connect_timeout, self.take)
         self.deadline = self._link.deadline
-        _open_runners.add(self)
 
     def evaluate(
         self, features: Mapping[str, Any], want: np.dtype[Any] | None, deadline: float | None

@@ -47,23 +47,19 @@ def _search(folder: str) -> None:
 def _import_file(path: str) -> Any:
     """The module in a file, imported once, under the file's name unless another module has that.
     What it imports may lie beside it."""
-    with _importing:  # of two threads, the second one must not find half a module
-        return _import_once(path)
-
-
-def _import_once(path: str) -> Any:
     folder, name = os.path.split(path)
-    for known in (stem := name.removesuffix(".py"), real := os.path.realpath(path)):
-        if os.path.realpath(getattr(sys.modules.get(known), "__file__", None) or "") == real:
-            return sys.modules[known]
-    _search(folder)
-    spec = importlib.util.spec_from_file_location(real if stem in sys.modules else stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("expected a file whose name ends in .py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    with undone_by(partial(sys.modules.__delitem__, spec.name)):
-        spec.loader.exec_module(module)
-    return module
+    with _importing:  # of two threads, the second one must not find half a module
+        for known in (stem := name.removesuffix(".py"), real := os.path.realpath(path)):
+            if os.path.realpath(getattr(sys.modules.get(known), "__file__", None) or "") == real:
+                return sys.modules[known]
+        _search(folder)
+        spec = importlib.util.spec_from_file_location(real if stem in sys.modules else stem, path)
+        if spec is None or spec.loader is None:
+            raise ImportError("expected a file whose name ends in .py")
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        with undone_by(partial(sys.modules.__delitem__, spec.name)):
+            spec.loader.exec_module(module)
+        return module
 
 
 def check_function(model: Any) -> None:
