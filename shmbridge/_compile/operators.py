@@ -33,32 +33,20 @@ BY_SHAPE = set(
 )
 # Inputs that are sizes, places or axes, and so part of the generated code.
 SIZES: dict[str, Sequence[int]] = {
-    "AffineGrid": [1],
-    "BlackmanWindow": [0],
-    "CenterCropPad": [1],
     "Col2Im": [1, 2],
-    "ConstantOfShape": [0],
     "DFT": [1, 2],
     "Dropout": [2],
-    "Expand": [1],
-    "HammingWindow": [0],
-    "HannWindow": [0],
     "MelWeightMatrix": range(5),
-    "OneHot": [1],
     "Pad": [1, 3],
     "Range": range(3),
-    "Reshape": [1],
     "Resize": [1, 2, 3],
     "STFT": [1, 3],
-    "SequenceAt": [1],
     "Slice": range(1, 5),
-    "Split": [1],
-    "Squeeze": [1],
-    "Tile": [1],
-    "TopK": [1],
-    "Unsqueeze": [1],
-    "Upsample": [1],
 }
+SIZES |= dict.fromkeys(["BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow"], [0])
+SECOND = """AffineGrid CenterCropPad Expand OneHot Reshape SequenceAt Split Squeeze Tile TopK
+    Unsqueeze Upsample"""
+SIZES |= dict.fromkeys(SECOND.split(), [1])
 SEQUENCE = 32  # elements of a sequence that the generated code has room for
 # Of others than ONNX itself; a private operator may have any name.
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")

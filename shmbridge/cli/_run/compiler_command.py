@@ -11,20 +11,9 @@ from collections.abc import Sequence
 
 from shmbridge._llvm import compilers
 
-LAUNCHERS = {
-    "chrt",
-    "env",
-    "ionice",
-    "nice",
-    "nohup",
-    "numactl",
-    "setarch",
-    "setsid",
-    "stdbuf",
-    "taskset",
-    "time",
-    "timeout",
-}
+LAUNCHERS = set(
+    "chrt env ionice nice nohup numactl setarch setsid stdbuf taskset time timeout".split()  # noqa: SIM905
+)
 BYPASSED = compilers.CACHES | {"distcc", "icecc"}
 
 
