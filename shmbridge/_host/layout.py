@@ -65,8 +65,7 @@ class Layout(_fastpath.Layout):
         self.lists = any(place.rows is not None for place in self.places.values())
         self.texts = any(place.kind == lib.SHMB_STRING for place in self.places.values())
         self.signature = ", ".join(place.spec() for place in self.places.values())
-        # What must be equal for two requests to be in one batch. Unlike the signature it never
-        # reads alike by a name's choice.
+        # Unlike two signatures, two of these never read alike by a name's choice.
         self._form = sys.intern(repr([place.form() for place in self.places.values()]))
         self.runner: tuple[int, str, int] | None = None  # pid, label, number
         if not self.copy:

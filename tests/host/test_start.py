@@ -155,8 +155,7 @@ def test_what_a_model_raises_is_its_runners_and_counted(name, caplog):
             with host.start(model) as serving, connect(name) as runner:
                 with pytest.raises(ShmbridgeError, match=error):
                     runner.evaluate({"x": 1}, dtype="int64")
-                until(lambda: serving.errors == 1)  # the runner hears of it first
-                assert serving.alive
+                until(lambda: serving.errors == 1 and serving.alive)  # the runner hears first
     assert "ZeroDivisionError" in caplog.text
 
 
