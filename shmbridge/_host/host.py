@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from shmbridge import _fastpath
@@ -26,18 +26,7 @@ if TYPE_CHECKING:
     from shmbridge.logs import LogWriter
 
 
-class _ByScheme:
-    """Host(url) makes a host of the URL's scheme, as pathlib.Path makes a path of the system's."""
-
-    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Any:
-        kind: type = cls
-        scheme, mark, _ = str(name).partition("://")
-        if cls is Host and mark and scheme != "shm":
-            kind = plugins.find("hosts", scheme, f'there is no host for "{scheme}://"', "shm")
-        return object.__new__(kind)
-
-
-class Host(_ByScheme, Receiving):
+class Host(Receiving):
     """The model's side of a bridge, for up to `channels` runners at once.
 
     `with Host(…) as host` closes it at the end. Once the main thread has looped over it (`serve`,
@@ -106,6 +95,15 @@ class Host(_ByScheme, Receiving):
         open_hosts.opened(self)
         if options.deadline is not None:
             self._set_deadline(options.deadline)
+
+    def __new__(cls, name: str = "", *args: Any, **options: Any) -> Host:
+        """A host of the URL's scheme, as pathlib.Path() makes a path of the system."""
+        scheme, mark, _ = str(name).partition("://")
+        if cls is Host and mark and scheme != "shm":
+            cls = plugins.find("hosts", scheme, f'there is no host for "{scheme}://"', "shm")
+        return object.__new__(cls)
+
+    update_wrapper(__new__, __init__, ())  # for its signature, which help() and editors show
 
     # ---- Life ----
 
