@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import linecache
 import os
+import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -212,6 +213,12 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
 def shortened(text: str, most: int = 500) -> str:
     """A text of at most so many characters; a cut text ends with "…"."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def ending(status: int) -> str:
+    """How a process ended, by its exit status; negative: by a signal."""
+    names = {each.value: each.name for each in signal.Signals}
+    return f"exit {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 def printable(text: str) -> str:

@@ -52,7 +52,7 @@ INTERNAL = {
         "runners.python.load": "MODULE:FUNCTION, as python:// has it",
     },
 }
-TEXT = {"error_text", "printable", "raise_status", "undone_by", "write_whole"}
+TEXT = {"ending", "error_text", "printable", "raise_status", "undone_by", "write_whole"}
 TEXT = {f"errors.{name}" for name in TEXT}
 MODULES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file

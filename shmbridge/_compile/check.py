@@ -16,7 +16,7 @@ import numpy as np
 import shmbridge
 from shmbridge._compile.toolchain import Built, CompileError
 from shmbridge._compile.wrap import Port
-from shmbridge.errors import ModelError, ShmbridgeError
+from shmbridge.errors import ModelError, ShmbridgeError, ending
 
 ROUNDS = 12
 # Of the whole comparison, which may compute anything; no question is begun after ENOUGH seconds.
@@ -94,8 +94,7 @@ def _limited(work: Callable[[], str]) -> str:
         os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not said:
-        how = signal.Signals(-status).name if status < 0 else f"exit {status}"
-        raise CompileError(why or f"do not deploy it: asking it ended with {how}")
+        raise CompileError(why or f"do not deploy it: asking it ended with {ending(status)}")
     return str(said)
 
 

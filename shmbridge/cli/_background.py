@@ -25,8 +25,7 @@ import click
 from shmbridge._bridge import names, segment
 from shmbridge.cli import _processes
 from shmbridge.cli._processes import LOOK, on_signals, reap
-from shmbridge.cli._text import ending
-from shmbridge.errors import calling
+from shmbridge.errors import calling, ending
 
 SHOWN = 1 << 20  # bytes of what a model prints while it loads
 

@@ -1,7 +1,6 @@
 """Text from outside, in a form that is safe to print."""
 
 import logging
-import signal
 
 import click
 
@@ -11,12 +10,6 @@ from shmbridge.errors import printable
 def one_line(error: BaseException) -> str:
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return printable(" ".join(text.split())) or type(error).__name__
-
-
-def ending(status: int) -> str:
-    """How a process ended, by its exit status; negative: by a signal."""
-    names = {each.value: each.name for each in signal.Signals}
-    return f"exit {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 def log_to(handler: logging.Handler, verbose: bool) -> None:

@@ -22,8 +22,7 @@ from shmbridge._jobs.supervisor import LIBC, PR_SET_PDEATHSIG
 from shmbridge._native import lib
 from shmbridge.cli import _processes
 from shmbridge.cli._processes import ENDING, LOOK, on_signals
-from shmbridge.cli._text import ending
-from shmbridge.errors import calling
+from shmbridge.errors import calling, ending
 
 STEADY = 10.0  # seconds after which a worker's end is no sign that the next one ends as well
 PAUSE = 1.0  # seconds before a worker that ended earlier is replaced

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shmbridge._jobs.supervised import Report, SupervisedProcess
 from shmbridge._llvm import preload
-from shmbridge.errors import InvalidError, error_text
+from shmbridge.errors import InvalidError, ending, error_text
 from shmbridge.training._corpus import Module
 from shmbridge.training.scores import Score
 
@@ -133,7 +133,7 @@ class Compilation:
             kind,
             self.module.name,
             status,
-            _name(-status) if status < 0 else "",
+            ending(status) if status < 0 else "",
             stderr or report.unstarted,
             report.seconds,
             report.cpu,
@@ -178,12 +178,6 @@ def _scored(score: Score, output: Path) -> float:
     if not math.isfinite(value):
         raise InvalidError(f"expected a finite score, found {value}")
     return value if isinstance(value, float) else float(value)
-
-
-def _name(number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
 
 
 def warn_of_threads(compilers: int) -> None:

@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 
 from shmbridge._native import lib
 from shmbridge.cli._processes import on_signals, reap
-from shmbridge.cli._text import ending, one_line
-from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError, error_of
+from shmbridge.cli._text import one_line
+from shmbridge.errors import DeadlineError, ModelError, ShmbridgeError, ending, error_of
 
 GRACE = 0.5  # seconds for it to end
 
