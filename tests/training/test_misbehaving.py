@@ -129,10 +129,17 @@ def test_the_folder_of_one_that_is_closed_is_gone():
     assert not job.folder.exists()
 
 
-def test_one_that_is_not_closed_ends_with_the_trainer():
-    job = supervised.SupervisedProcess(["sleep", "1000"])
-    supervised._stop()  # as Python does at exit
+def test_one_that_is_not_closed_ends_with_the_trainer_though_a_fork_of_that_lives():
+    job = supervised.SupervisedProcess(["sleep", "1000"], seconds=5)
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    supervised._supervisor.close()  # as the kernel does when it is killed
+    supervised._supervisor = None
     assert job.wait().limit == "ended"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
     job.close()
 
 
