@@ -67,8 +67,8 @@ def check(built: Built, library: Path, seed: int = 0) -> str:
 
 
 def _limited(work: Callable[[], str]) -> str:
-    """The result of a function that is called in a process of its own. Errors: CompileError, of the
-    function or since it died."""
+    """Calls a function in a forked process, with limits. Errors: CompileError, also if that
+    died."""
     reader, writer = Pipe(duplex=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads do not matter

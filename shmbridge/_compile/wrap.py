@@ -22,7 +22,7 @@ class Port:
 
     @property
     def bytes(self) -> int:
-        """Of a port whose sizes are known."""
+        """The bytes of its tensor, if all sizes are known."""
         return prod(self.dims) * int(lib.shmb_dtype_size(_dtype(self)))
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ class Episode:
     Args:
         rows: The arrays.
         row: Which of their rows.
-        channels: Whose requests are whose.
+        channels: The host's channels, which know their episodes.
         number: The environment's, for the workers.
     """
 
@@ -66,7 +66,7 @@ class Episode:
     # ---- Begin and end ----
 
     def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """One is to begin, at the next wait. One under way is given up."""
+        """Lets an episode begin at the next wait, and abandons one that is under way."""
         self.give_up()
         self.silent = 0
         self._start(seed, options)
@@ -80,8 +80,8 @@ class Episode:
         self.rows.core.move(self.row, BEGINS)
 
     def give_up(self) -> None:
-        """Ends it, which its compiler gets as an error. Before its first action it is as good as a
-        new one, and waits to begin again."""
+        """Ends the episode; its compiler gets an error. One without an action yet is kept for the
+        next episode instead."""
         now = self.now
         if now.state == OPEN and now.reports == UNKNOWN and self.workers is None:
             self.channels.hold(now.key)
@@ -100,7 +100,7 @@ class Episode:
         self.label, self.before = "", {}
 
     def _over(self, terminated: bool, info: dict[str, Any]) -> None:
-        """It ended without its compiler's word."""
+        """The episode ended, but its compiler did not report that."""
         rows, row = self.rows, self.row
         rows.terminated[row], rows.truncated[row] = terminated, not terminated
         rows.outcomes[row] = info
@@ -130,7 +130,7 @@ class Episode:
             self._over(False, {"error": f"the compiler asked nothing for {seconds} s"})
 
     def look_for_the_dead(self, nobody: bool) -> None:
-        """Has its compiler died? nobody: none is connected."""
+        """Ends the episode if its compiler has died. nobody: no compiler is connected."""
         if self.workers is not None:
             self._look_for_outcome()
         elif self.now.state == SENT:
@@ -188,7 +188,7 @@ class Episode:
             self._over(False, {"error": LEFT})
 
     def look(self, key: int) -> bool:
-        """A request that is to be the row's. False: it is from the middle of another episode."""
+        """Takes a request into this row. False: it is from the middle of another episode."""
         request = self.channels.read(key)
         if request is None:
             return True
@@ -238,7 +238,7 @@ class Episode:
         return values
 
     def _store_info(self, info: dict[str, Any], ended: bool) -> None:
-        """What came with a request. Rewards of agents add up, as those of the row do."""
+        """Keeps the info of a request. Rewards of agents add up, as those of the row do."""
         rows, row = self.rows, self.row
         if self.workers is not None:
             agent, before = rows.agents.item(row), self.before.get("rewards", {})

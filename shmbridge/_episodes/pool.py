@@ -1,4 +1,4 @@
-"""The compilers at a host, and whose requests are whose."""
+"""The compilers at a host, and which episode each request belongs to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CompilerPool(Closing):
 
 
 class Channels:
-    """Which episode has which of a host's channels, and the requests that no episode has yet."""
+    """A host's channels, each with its episode, and the requests that no episode has yet."""
 
     def __init__(self, host: Host, workers: Workers | None) -> None:
         self.host, self.workers = host, workers
@@ -76,7 +76,7 @@ class Channels:
                 request.fail(why)
 
     def dispatch(self, key: int, begin_with: Callable[[int], bool]) -> None:
-        """A request that C does not take by itself, perhaps the first one of an episode."""
+        """Gives a request that C did not take to its episode, or begins one with it."""
         channel = channel_of(key)
         owner = self._owners.get(channel)
         if owner is not None:
@@ -94,14 +94,14 @@ class Channels:
             self._hold_first(key)
 
     def expect(self, label: str, owner: Any) -> None:
-        """A worker's compiler that comes with this label is this episode's."""
+        """The compiler that connects with this label belongs to this episode."""
         self._labels[label] = owner
 
     def forget(self, label: str) -> None:
         self._labels.pop(label, None)
 
     def give(self, key: int, owner: Any) -> None:
-        """The channel of this request is this episode's, with what it has asked since."""
+        """Assigns the channel of this request to an episode, and what it has asked since."""
         channel = channel_of(key)
         self._owners[channel] = owner
         for other in self._take_held(channel):

@@ -76,7 +76,7 @@ class Stepping(Rows):
         seeds: Sequence[int | None] = (),
         options: Sequence[Mapping[str, Any] | None] = (),
     ) -> None:
-        """Episodes are to begin in these rows, at the next `wait`. Those under way are given up."""
+        """Lets episodes begin in these rows at the next `wait`, and abandons those under way."""
         self.channels.loop.check()
         for row, seed, chosen in zip_longest(rows, seeds, options):
             self.episodes[row].begin(seed, chosen)
@@ -97,7 +97,7 @@ class Stepping(Rows):
     # ---- Step ----
 
     def send_all(self, actions: Any) -> None:
-        """Its own of n actions to each row that waits for one.
+        """Sends each row that waits for an action its own.
 
         Args:
             actions: An array of n rows, or a dict of such.
@@ -139,7 +139,7 @@ class Stepping(Rows):
             )
 
     def wait(self) -> None:
-        """Until no row's action is under way, and none waits for its first request.
+        """Waits until each row that sent an action or began has its next request.
 
         Raises:
             DeadlineError: No compiler began an episode within the timeout.
@@ -170,7 +170,7 @@ class Stepping(Rows):
             came = self.core.wait(left, self.channels.loop.receive)
 
     def _assign_held(self) -> None:
-        """Gives rows that wait for it what came before they did."""
+        """Lets waiting rows begin with requests that came before they waited."""
         held = self.channels.held
         for key in list(held):
             if self.core.begins and key in held:  # no other of its channel has begun an episode

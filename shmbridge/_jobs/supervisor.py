@@ -71,7 +71,8 @@ def main() -> None:
 
 
 def serve(orders: socket.socket) -> None:
-    """Jobs in threads, until the trainer ends, whose forked children have closed their end."""
+    """Runs each job in a thread until the trainer has ended. Its forked children have closed their
+    end."""
     over, ends = os.pipe()
     threads: list[threading.Thread] = []
     bridges = set[str]()  # that the trainer leaves where it is killed
@@ -192,7 +193,7 @@ class Job:
             )
 
     def _watch(self, pid: int, compiler: int, errors: int, started: float) -> None:
-        """Until the compiler has ended or is to end."""
+        """Returns when the compiler has ended, or must end; `limit` says why."""
         looked, scanned, ends = started, started, {compiler, self.control.fileno(), self.over}
         watched = {errors, *ends}
         while True:
@@ -213,7 +214,7 @@ class Job:
                 return
 
     def _read(self, errors: int) -> bool:
-        """Keeps the end of what came to stderr, a turn's worth. Was that all?"""
+        """Reads up to 1 MiB of stderr and keeps its end. Returns whether stderr is closed."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(16):
                 more = os.read(errors, 1 << 16)
@@ -275,7 +276,7 @@ def by_tag() -> dict[int, list[int]]:
 
 
 def kill_tagged(tag: int) -> None:
-    """Ends the processes of a job; those whose parents have ended are this process's children."""
+    """Kills the processes of a job, and reaps those that are this process's children."""
     seen, until = set[int](), time.monotonic() + GIVE_UP
     while (pids := set(by_tag()[tag])) and time.monotonic() < until:
         new = pids - seen  # all stop before one is killed, since they can fork faster than we kill
@@ -289,7 +290,7 @@ def kill_tagged(tag: int) -> None:
 
 
 def poll(*descriptors: int, timeout: float | None = None) -> set[int]:
-    """Those that have something to read or have ended, once there is one; none: time is over."""
+    """Waits for descriptors that can be read or have ended, and returns them; none: timeout."""
     them = select.poll()
     for descriptor in descriptors:
         them.register(descriptor, select.POLLIN)

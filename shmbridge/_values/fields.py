@@ -82,8 +82,8 @@ def as_wanted(advice: Mapping[str, Any], want: int) -> list[tensor.Field]:
 
 
 def as_tensors(fields: Sequence[tensor.Field]) -> tuple[Any, list[Any]]:
-    """The fields as shmb_tensor[len(fields)], and what lies behind the pointers besides their
-    arrays."""
+    """The fields as shmb_tensor[len(fields)], and the memory that these point to, which the caller
+    keeps, as the fields' arrays."""
     tensors = ffi.new("shmb_tensor[]", len(fields))
     behind: list[Any] = []
     for i, field in enumerate(fields):

@@ -121,8 +121,8 @@ class _Supervisor:
                     return worker
 
     def _fork(self, number: int) -> Worker | None:
-        """Starts a worker, and returns None; in the worker, whose signals are blocked until
-        `leave`, what it is."""
+        """Forks a worker. Returns None here, and a Worker in the child, whose signals are blocked
+        until `leave`."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         pid = os.fork()
         if pid == 0:

@@ -294,8 +294,7 @@ class Compilation:
 
 
 def check_build(policy: str, url: str | None) -> None:
-    """Raises ShmbridgeError when asking is pointless: there is no host, or it failed a moment
-    ago."""
+    """Raises ShmbridgeError if asking is pointless: there is no host, or it failed a moment ago."""
     why = ffi.new("char[]", lib.SHMB_WHY_BYTES)
     if not lib.shmb_build_asks(policy.encode(), ffi.NULL if url is None else url.encode(), why):
         raise ShmbridgeError(ffi.string(why).decode(errors="replace"))

@@ -131,7 +131,7 @@ class PipeBackedHost(Host):
         lib.shmb_pipe_server_close(self._server)
 
     def _add(self, line: PipePair, limit: int) -> None:
-        """Makes a line's pipes, or takes them over, and lets the core have them."""
+        """Makes a pair of pipes, or takes it over, and adds it to the core's server."""
         pair = [Path(f"{line.path}.{end}") for end in ("in", "out")]
         made: list[Path] = []
         try:
@@ -159,8 +159,7 @@ class PipeBackedHost(Host):
         return str(ffi.string(lib.shmb_pipe_server_error(self._server)).decode(errors="replace"))
 
     def _connect(self) -> Any:
-        """A runner of the private bridge, which is accepted here while it waits for that in a
-        thread."""
+        """A runner of the private bridge. It connects in a thread, and is accepted here."""
         # The thread that waits here is the one that computes: a compiler has its own deadline.
         url = f"shm://{self.name}?wait=block&connect_timeout=10&deadline=inf".encode()
         out = ffi.new("shmb_runner **")

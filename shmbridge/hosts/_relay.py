@@ -106,8 +106,8 @@ class _Channel(threading.Thread):
         self.start()
 
     def ask(self, request: Request | None) -> None:
-        """The next question; None: there is none for a while. One of another runner says that the
-        one before is of no interest any more; the same runner may have several in flight."""
+        """Queues a question; None: no runner is left. If another runner asks, the one before has
+        gone, so its question is interrupted. One runner may have several in flight."""
         asker = request.runner if request else 0
         self._questions.put(request)
         with self._lock:

@@ -131,7 +131,7 @@ class Input(Closing):
         return found
 
     def values(self, *parts: Sequence[Spec]) -> list[dict[str, Array]]:
-        """The values that follow, by name, of each of these parts, with a newline behind all."""
+        """Reads the tensors of these parts, and a newline: the values of each part, by name."""
         at = self._at = self._file.tell()
         total = sum(spec.nbytes for specs in parts for spec in specs)
         if self._size - at <= total:

@@ -336,7 +336,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """By the paths below the folder that all have in common; "#2" tells the second of a name."""
+    """The paths relative to their common folder; a second one of the same path gets "#2"."""
     if len(paths) < 2:
         return [path.name for path in paths]
     shared = os.path.commonpath([path.parent for path in paths])

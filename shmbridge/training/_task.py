@@ -289,7 +289,7 @@ class Compilations:
         return dict(found)
 
     def end(self) -> None:
-        """Tells them to end, without waiting for that. No other one runs after it."""
+        """Asks all to end, without waiting. No other one starts after it."""
         with self._lock:
             self._ended = True
             for compilation in self._running:
