@@ -122,31 +122,6 @@ shmb_status shmb_conversation_open(struct conversation *c, const char *path, con
     return SHMB_OK;
 }
 
-/* ---- What happens to the pipes ---- */
-
-/* In the order in which it happened. */
-void shmb_conversations_note(shmb_pipe_server *server) {
-    _Alignas(struct inotify_event) char buffer[4096];
-    ssize_t bytes = sizeof buffer;
-    while (bytes > (ssize_t)sizeof buffer / 2) { /* else there was no more */
-        bytes = server->events < 0 ? 0 : read(server->events, buffer, sizeof buffer);
-        const struct inotify_event *event;
-        for (ssize_t at = 0; at < bytes; at += (ssize_t)(sizeof *event + event->len)) {
-            event = (const struct inotify_event *)(buffer + at);
-            struct conversation *c = NULL;
-            for (int i = 0; i < server->count; i++)
-                if (server->conversations[i]->watch == event->wd) c = server->conversations[i];
-            if (!c) continue;
-            if (event->mask & IN_MODIFY)
-                c->handover.dirty |= c->phase != ASKING || c->handover.left;
-            if (event->mask & IN_CLOSE_WRITE) {
-                c->handover.left = true;
-                c->handover.mixed |= c->handover.dirty;
-            }
-        }
-    }
-}
-
 /* ---- A conversation ends ---- */
 
 /* A pipe that had a writer says so for ever; a new open file of it begins anew. Without descriptors
@@ -159,18 +134,16 @@ static void open_from_anew(struct conversation *c) {
     shmb_fork_let_go();
 }
 
-/* Forgets it: its question, its answer, what it did not read, and the first `old` bytes of what was
- * read. */
-static void conversation_end(struct conversation *c, size_t old) {
+/* Forgets it: its question, its answer, what it did not read, and what was read of it. */
+static void conversation_end(struct conversation *c) {
     if (c->phase == ASKING) shmb_runner_abandon(c->runner, SHMB_RUNNER_GONE);
     else shmb_discard(c->runner);
     c->protocol->end(c->state);
-    shmb_stream_take(&c->stream, old);
+    shmb_stream_take(&c->stream, c->stream.in.size - c->fresh);
     c->stream.out.size = c->stream.sent = 0;
     drain(c);
     open_from_anew(c);
     c->phase = QUIET;
-    c->handover.ended = c->handover.left = c->handover.mixed = false;
 }
 
 /* It cannot go on. The compiler sees an end of file until it has closed its own; one that would
@@ -181,6 +154,44 @@ static void conversation_refuse(struct conversation *c, const char *why) {
     else shmb_fail(&c->server->error, SHMB_DROPPED, "%.300s: %s", c->path, why);
 }
 
+/* The compiler left, and the next one may be there already. What is in the pipe is the next one's,
+ * since a compiler leaves only after its answer; but one that was killed may have left a question
+ * that was not read. Its answer would go to the next one, and each later answer to the question
+ * behind. Nobody can tell whose the bytes are, so all are dropped, and the next one sees the end of
+ * its pipe. In LLVM's bytes, a header shows where a compiler begins. */
+static void conversation_left(struct conversation *c) {
+    bool mixed = c->dirty && c->phase != ASKING;
+    if (mixed && c->protocol->resumes) return;
+    if (mixed) c->fresh = 0;
+    conversation_end(c);
+    if (mixed) conversation_refuse(c, "its bytes are lost among the last one's");
+}
+
+/* Events come in the order in which things happened. */
+void shmb_conversations_note(shmb_pipe_server *server) {
+    _Alignas(struct inotify_event) char buffer[4096];
+    ssize_t bytes = sizeof buffer;
+    while (bytes > (ssize_t)sizeof buffer / 2) { /* else there was no more */
+        bytes = server->events < 0 ? 0 : read(server->events, buffer, sizeof buffer);
+        const struct inotify_event *event;
+        for (ssize_t at = 0; at < bytes; at += (ssize_t)(sizeof *event + event->len)) {
+            event = (const struct inotify_event *)(buffer + at);
+            struct conversation *c = NULL;
+            for (int i = 0; i < server->count; i++)
+                if (server->conversations[i]->watch == event->wd) c = server->conversations[i];
+            if (c && event->mask & IN_MODIFY) c->dirty |= c->phase != ASKING;
+            if (c && event->mask & IN_CLOSE_WRITE) conversation_left(c);
+        }
+    }
+}
+
+void shmb_conversation_hung_up(struct conversation *c) {
+    shmb_conversations_note(c->server); /* else its event would end the next one's later */
+    conversation_end(c);                /* there may be no inotify */
+}
+
+/* ---- A conversation goes on ---- */
+
 static int conversation_feed(struct conversation *c, shmb_dtype *want, struct error *e) {
     size_t used = 0;
     int result = c->protocol->feed(c->state, c->stream.in.data, c->stream.in.size, &used, c->runner,
@@ -189,22 +200,9 @@ static int conversation_feed(struct conversation *c, shmb_dtype *want, struct er
     return result;
 }
 
-/* The compiler left, and the next one may be there already. Behind the first `old` bytes that were
- * read all are the next one's, unless the last one has left some unread: LLVM's show where one
- * begins; of other bytes nobody can tell, so all are dropped, and the next one sees the end. */
-static void follow_leaving(struct conversation *c, size_t old) {
-    bool mixed = c->handover.mixed && c->phase != ASKING;
-    c->handover.left = c->handover.mixed = false;
-    if (mixed && c->protocol->resumes) return;
-    conversation_end(c, mixed ? c->stream.in.size : old);
-    if (mixed) conversation_refuse(c, "its bytes are lost among the last one's");
-}
-
-/* ---- A conversation goes on ---- */
-
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
     c->phase = TALKING;
-    c->handover.dirty = false;
+    c->dirty = false;
     if (c->protocol->answer(c->state, r, status, &c->stream.out))
         conversation_refuse(c, "no memory for an answer");
 }
@@ -248,21 +246,15 @@ static bool understand(struct conversation *c) {
 /* Reads until there is a question: false when there is none yet. */
 static bool listen(struct conversation *c) {
     for (int i = 0; !understand(c); i++) {
+        if (c->phase == QUIET || c->stream.in.size) shmb_conversations_note(c->server);
         size_t old = c->stream.in.size;
-        if (c->phase == QUIET || old)
-            shmb_conversations_note(c->server); /* whose are the bytes to come? */
-        if (c->handover.left) {
-            follow_leaving(c, old);
-            old = c->stream.in.size;
-        }
         enum flow flow = shmb_stream_read(&c->stream);
-        /* before the bytes are taken for this conversation's */
-        if (flow != STUCK) shmb_conversations_note(c->server);
-        if (c->handover.left) follow_leaving(c, old);
-        else if (flow == STUCK) c->handover.dirty = false;
+        c->fresh = c->stream.in.size - old;
+        if (flow != STUCK) shmb_conversations_note(c->server); /* whose are the fresh bytes? */
+        c->fresh = 0;
+        if (flow == STUCK) c->dirty = false;
         else if (flow == UNABLE) conversation_refuse(c, "what the compiler writes cannot be read");
-        else if (flow == ENDED && (c->phase != QUIET || c->handover.ended))
-            conversation_end(c, old);
+        else if (flow == ENDED && c->phase != QUIET) conversation_end(c);
         if (c->phase == QUIET && (flow == MOVED || flow == STUCK)) c->phase = TALKING;
         if (flow != MOVED || i == READS) return false;
     }
@@ -283,13 +275,10 @@ static bool say(struct conversation *c) {
 void shmb_conversation_turn(struct conversation *c) {
     if (c->stream.from < 0 && c->locked >= 0) open_from_anew(c);
     if (c->stream.from < 0) return;
-    if (c->handover.left) follow_leaving(c, c->stream.in.size);
-    if (c->handover.ended && (c->phase == ASKING || c->stream.out.size))
-        conversation_end(c, c->stream.in.size);
     if (c->phase == ASKING && !collect(c)) return;
     while (say(c) && listen(c) && c->phase != ASKING) continue; /* the model has just been asked */
 }
 
 void shmb_conversation_flush(struct conversation *c) {
-    if (c->phase == ASKING && !c->handover.left && collect(c)) say(c);
+    if (c->phase == ASKING && collect(c)) say(c);
 }

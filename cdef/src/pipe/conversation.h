@@ -17,14 +17,6 @@ enum phase {
     DEAF     /* its conversation cannot go on: what it still writes is dropped */
 };
 
-/* From one compiler to the next: whose are the bytes in the pipe? */
-struct handover {
-    bool ended; /* nobody writes, and somebody did */
-    bool left;  /* the compiler has closed its end; the next may have opened it */
-    bool dirty; /* something was written that was perhaps not read */
-    bool mixed; /* ... before the compiler left */
-};
-
 struct conversation {
     struct shmb_pipe_server *server;
     const struct protocol *protocol;
@@ -35,8 +27,9 @@ struct conversation {
     int in_path; /* PATH.in, without being an end of it */
     int watch;   /* of PATH.out, among the server's events */
     enum phase phase;
-    struct handover handover;
-    char *path; /* for messages */
+    bool dirty;   /* the compiler wrote something that was perhaps not read */
+    size_t fresh; /* the last bytes of stream.in: perhaps the next compiler's already */
+    char *path;   /* for messages */
     struct inherited inherited;
 };
 
@@ -64,7 +57,10 @@ void shmb_conversation_turn(struct conversation *c);
 /* The question's answer, if it is there, as far as the pipe takes it. */
 void shmb_conversation_flush(struct conversation *c);
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status);
-/* Notes in each conversation what has happened to its PATH.out. One inotify reports for all. */
+/* Ends the conversations whose compilers have closed their end: one inotify reports for all. The
+ * end of the pipe does not tell, since the next compiler may have opened it already. */
 void shmb_conversations_note(shmb_pipe_server *server);
+/* Nobody writes to the pipe any more, and all was read. */
+void shmb_conversation_hung_up(struct conversation *c);
 
 #endif

@@ -189,8 +189,8 @@ static bool wait_for_pipes(shmb_pipe_server *server, int64_t ns) {
     if (n > 0 && ends[0].revents && read(server->bell, &rings, sizeof rings) < 0)
         server->closed |= errno != EAGAIN;
     for (int i = 0; n > 0 && i < server->count; i++)
-        if (ends[1 + 2 * i].revents & POLLHUP) server->conversations[i]->handover.ended = true;
-    if (n == 0) shmb_conversations_note(server); /* who has left in silence */
+        if ((ends[1 + 2 * i].revents & (POLLHUP | POLLIN)) == POLLHUP)
+            shmb_conversation_hung_up(server->conversations[i]);
     return !signalled;
 }
 

@@ -105,6 +105,24 @@ static void died_unseen(struct compilers *s, bool asks) {
     }
 }
 
+/* Nor can it where two have left since the host looked, of which only the second wrote unread. */
+static void two_died_unseen(struct compilers *s) {
+    char byte;
+    struct client c = client_open(&s->pipes);
+    client_ask(&c, "dead");
+    int64_t key = compilers_receive(s, PATIENCE_MS);
+    c = replace(s, &c, false);
+    client_send(&c, "dead", 10);
+    c = replace(s, &c, false);
+    client_ask(&c, "lost");
+    compilers_answer(s, key); /* too late */
+    CHECK(compilers_receive(s, 30) == -1);
+    pipes_await(c.from, POLLIN | POLLHUP);
+    CHECK(read(c.from, &byte, 1) == 0);
+    client_close(&c);
+    CHECK(compilers_receive(s, 5) == -1);
+}
+
 /* As many runners of ours, each of which waits for the one before. */
 static void runners_in_turn(struct compilers *s) {
     for (int i = 0; i < 20; i++) {
@@ -138,6 +156,7 @@ int main(void) {
         CHECK(compilers_receive(&s, 5) == -1);
         died_unseen(&s, looks);
     }
+    two_died_unseen(&s);
     runners_in_turn(&s);
     compilers_close(&s);
 }
