@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 import venv
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from support.processes import ScriptedRunner, printed
 
-from shmbridge import UnsupportedError, __version__, _config
+from shmbridge import DeadlineError, UnsupportedError, __version__, _config
 from shmbridge._embedding import write
 
 TESTS = Path(__file__).parent.parent
@@ -248,6 +249,23 @@ def test_a_program_without_a_dynamic_loader_is_an_error(embedding, url, tmp_path
         [program, "ask", url("double")], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert done.returncode == 1 and "linked statically: link without -static" in done.stdout
+
+
+def test_a_python_that_hangs_at_its_start_is_late_and_may_yet_begin(
+    runners, embedding, url, tmp_path
+):
+    hangs = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)"
+    (tmp_path / "sitecustomize.py").write_text(hangs)
+    environment = {"SHMBRIDGE_PYTHON": str(embedding), "PYTHONPATH": str(tmp_path)}
+    with ScriptedRunner(runners["shared"], env=environment, stderr=-3) as program:
+        answer = program.do("open", url("double"))
+        assert int(answer.split()[0]) == DeadlineError.status and "-c 'import shmb" in answer
+        (tmp_path / "go").touch()
+        while program.do("open", url("double")).startswith(f"{DeadlineError.status} "):
+            time.sleep(0.01)
+        program.do("feature x 11 1 2 0000803f00000040")
+        assert "AssertionError" in program.do("i64"), "the model has not been asked"
+        program.stdin.close()
 
 
 @pytest.mark.parametrize("text", [None, "", "/bin/python\n", "\x7fELF\n/lib/libpython3.so\n"])

@@ -17,6 +17,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "message/sink.h"
 #include "process/library.h"
 #include "runner/runner.h"
@@ -56,6 +57,8 @@ struct py_config { /* PyConfig, whose members differ: only its functions know th
 static struct {
     PYTHON(POINTER)
 } python;
+
+enum { LOOK_NS = 1000 * 1000 };
 
 static char executable[PATH_MAX]; /* the interpreter to start as */
 
@@ -103,7 +106,8 @@ static bool find_python(struct error *e) {
 static pid_t owner;        /* the process whose Python we started; 0: it ran before */
 static _Atomic int inside; /* calls that may be in Python now */
 static _Atomic bool ended; /* nobody enters Python any more */
-static sem_t started, ending;
+static _Atomic bool began; /* the Python that we start is there, or has failed */
+static sem_t ending;
 static pthread_t main_thread;
 
 /* At the program's exit: what Python has buffered, and its atexit functions, are not lost. */
@@ -282,7 +286,7 @@ static void *run_python(void *nothing) {
         owner = getpid();
     }
     for (int i = 0; i < 3; i++) sigaction(its_signals[i], &of_program[i], NULL);
-    sem_post(&started);
+    atomic_store(&began, true);
     if (!state) return nothing;
     while (sem_wait(&ending)) continue;
     python.PyEval_RestoreThread(state);
@@ -290,9 +294,8 @@ static void *run_python(void *nothing) {
     return nothing;
 }
 
-static void start_python(void) {
+static bool start_python(void) {
     sigset_t every, before;
-    sem_init(&started, 0, 0);
     sem_init(&ending, 0, 0);
     sigfillset(&every);
     shmb_library_stay();                           /* a thread's code */
@@ -300,29 +303,38 @@ static void start_python(void) {
     int error = pthread_create(&main_thread, NULL, run_python, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) snprintf(embedding.why, sizeof embedding.why, "there is no thread for Python");
-    else
-        while (sem_wait(&started)) continue;
-    finish_first();
+    return !error;
 }
 
-bool shmb_embedded_begin(struct error *e) {
+bool shmb_embedded_begin(double seconds, struct error *e) {
     static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+    static int64_t late; /* when a Python that was started is; 0: none was */
     pthread_mutex_lock(&starting);
-    if (!embedding.resolve && !*embedding.why && find_python(e)) {
+    if (!late && !embedding.resolve && !*embedding.why && find_python(e)) {
         embedding.add_runner = add_runner;
         embedding.add_serdes = add_serdes;
         if (python.Py_IsInitialized()) {
             int gil = python.PyGILState_Ensure();
             begin_package();
             python.PyGILState_Release(gil);
-        } else {
-            start_python();
+        } else if (start_python()) {
+            late = later(shmb_clock_ns(), shmb_clock_span(seconds));
         }
     }
-    if (*embedding.why) shmb_fail(e, SHMB_UNSUPPORTED, "%s", embedding.why);
-    bool begun = embedding.resolve;
+    int64_t until = late;
     pthread_mutex_unlock(&starting);
-    return begun;
+    while (until && !atomic_load(&began)) {
+        if (shmb_clock_ns() > until)
+            return !shmb_fail(e, SHMB_TIMEOUT,
+                              "Python has not started in time: look what hangs in "
+                              "%.200s -c 'import shmbridge' (a sitecustomize?), or allow it a "
+                              "longer connect_timeout",
+                              executable);
+        shmb_sleep(LOOK_NS);
+    }
+    finish_first();
+    if (*embedding.why) shmb_fail(e, SHMB_UNSUPPORTED, "%s", embedding.why);
+    return embedding.resolve;
 }
 
 shmb_status shmb_embedded_resolve(struct url *url, struct error *e) {

@@ -41,10 +41,12 @@ static bool all_known(const struct url *url) {
     return shmb_scheme_known(url->scheme) && (!serdes || shmb_serdes_find(serdes));
 }
 
-static shmb_status ask_python(shmb_runner *r, struct url *url) {
-    struct error why;
+static shmb_status ask_python(shmb_runner *r, struct url *url, double connect_timeout) {
+    struct error why = {0};
     char known[80] = "";
-    if (shmb_embedded_begin(&why)) return shmb_embedded_resolve(url, &r->broken);
+    double seconds = connect_timeout > SHMB_DEADLINE ? connect_timeout : SHMB_DEADLINE;
+    if (shmb_embedded_begin(seconds, &why)) return shmb_embedded_resolve(url, &r->broken);
+    if (why.status == SHMB_TIMEOUT) return (r->broken = why).status;
     if (shmb_scheme_known(url->scheme)) return SHMB_OK; /* it says which SerDes there are */
     shmb_kind_names(known, sizeof known);
     return shmb_fail(&r->broken, SHMB_UNSUPPORTED,
@@ -55,7 +57,7 @@ static shmb_status ask_python(shmb_runner *r, struct url *url) {
 
 shmb_status shmb_runner_connect(shmb_runner *r, struct url *url, const shmb_options *options) {
     shmb_options its = *options;
-    if (!all_known(url) && ask_python(r, url)) return r->broken.status;
+    if (!all_known(url) && ask_python(r, url, its.connect_timeout)) return r->broken.status;
     const struct runner_ops *kind = shmb_kind_find(url->scheme);
     if (!kind) kind = shmb_plugin_find(url->scheme);
     its.retries = 0;

@@ -105,8 +105,9 @@ static inline double patience(const shmb_runner *r, double connect_timeout, shmb
     return at_least_a_moment(longer && deadline > connect_timeout ? deadline : connect_timeout);
 }
 
-/* Starts Python in this process, unless it runs. False: e says why there is none. */
-bool shmb_embedded_begin(struct error *e);
+/* Starts Python in this process, unless it runs. False: e says why there is none, or that it has
+ * not begun so many seconds after its start (TIMEOUT): it may yet. */
+bool shmb_embedded_begin(double seconds, struct error *e);
 /* Then: has Python register what the URL names; *url becomes the URL to open. */
 shmb_status shmb_embedded_resolve(struct url *url, struct error *e);
 /* The library's own kind of that scheme; NULL when there is none. */
