@@ -263,11 +263,11 @@ static int refuse(const char *folder, char **words) {
     return 1;
 }
 
-/* A stream that is closed must not become a file of ours, and children are waited for. */
-static void use_usual_streams_and_signals(void) {
-    int fd;
-    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) continue;
-    if (fd >= 0) close(fd);
+/* A stream that is closed must not become a file of ours, and children are waited for. A compiler
+ * prints nowhere then, as clang does; that a command of ours cannot print is an error. */
+static void use_usual_streams_and_signals(bool compiles) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd != 1 || compiles ? O_RDWR : O_RDONLY);
     signal(SIGCHLD, SIG_DFL);
     signal(SIGPIPE, SIG_IGN); /* nobody need read our messages */
     signal(SIGXFSZ, SIG_IGN); /* a file that cannot grow is an error, as in Python */
@@ -275,8 +275,7 @@ static void use_usual_streams_and_signals(void) {
 
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", program[SHMB_PROGRAM_BYTES], why[SHMB_WHY_BYTES];
-    (void)argc;
-    use_usual_streams_and_signals();
+    use_usual_streams_and_signals(argc > 1 && strcmp(argv[1], "run") == 0);
     /* without /proc, too */
     if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;

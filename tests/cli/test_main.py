@@ -8,6 +8,7 @@ from dataclasses import make_dataclass
 import click
 import pytest
 from click.testing import CliRunner
+from support.cli import SHMBRIDGE as AS_MODULE
 from support.cli import refused, run
 from support.run import SHMBRIDGE
 
@@ -58,17 +59,27 @@ def test_what_a_command_raises_is_its_status_and_one_line(monkeypatch, raised, s
     assert (done.exit_code, done.output) == (status, says)
 
 
-@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+MODULE = " ".join(AS_MODULE)
+FULL, CLOSED = "/dev/full [Errno 28] No space left on device", "&- [Errno 9] Bad file descriptor"
+
+
+@pytest.mark.parametrize(
+    ("program", "to", "buffered"),
+    [(SHMBRIDGE, FULL, ""), (SHMBRIDGE, FULL, "1"), (SHMBRIDGE, CLOSED, ""), (MODULE, CLOSED, "1")],
+    ids=["full", "full and unbuffered", "closed", "closed for the module"],
+)
 @pytest.mark.parametrize("words", ["--version", "--help", "serve --help", "config", "gc nobody"])
-def test_output_that_cannot_be_written_is_one_line_and_a_failure(words, buffered):
+def test_output_that_cannot_be_written_is_one_line_and_a_failure(words, program, to, buffered):
+    to, _, error = to.partition(" ")
     done = subprocess.run(
-        ["sh", "-c", f"exec {SHMBRIDGE} {words} >/dev/full"],
+        ["sh", "-c", f"exec {program} {words} >{to}"],
         env={**os.environ, "PYTHONUNBUFFERED": buffered},
+        cwd="/",
         stderr=subprocess.PIPE,
         text=True,
         timeout=60,
     )
-    expected = "Error: stdout or a file cannot be written: [Errno 28] No space left on device\n"
+    expected = f"Error: stdout or a file cannot be written: {error}\n"
     assert (done.returncode, done.stderr) == (1, expected)
 
 
