@@ -97,7 +97,7 @@ static shmb_status make_protocol(struct conversation *c, const char *protocol, c
     } else if (strcmp(protocol, "llvm") == 0) {
         c->protocol = &shmb_llvm_protocol;
         c->state = shmb_llvm_new(detail, e);
-        if (c->state && c->server->limited) shmb_llvm_limit(c->state, &c->server->left);
+        if (c->state) shmb_llvm_limit(c->state, &c->server->left);
     } else
         return shmb_fail(e, SHMB_INVALID, "protocol \"%.60s\": expected frames or llvm", protocol);
     return c->state || e->status ? e->status
@@ -192,14 +192,6 @@ void shmb_conversation_hung_up(struct conversation *c) {
 
 /* ---- A conversation goes on ---- */
 
-static int conversation_feed(struct conversation *c, shmb_dtype *want, struct error *e) {
-    size_t used = 0;
-    int result = c->protocol->feed(c->state, c->stream.in.data, c->stream.in.size, &used, c->runner,
-                                   want, e);
-    shmb_stream_take(&c->stream, used);
-    return result;
-}
-
 void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_status status) {
     c->phase = TALKING;
     c->dirty = false;
@@ -232,11 +224,14 @@ static void conversation_give_up(struct conversation *c, const struct error *e) 
 
 /* Is there a question (or an answer without one) in what has come? */
 static bool understand(struct conversation *c) {
+    const struct bytes *in = &c->stream.in;
+    size_t used = 0;
     shmb_dtype want = SHMB_ANY;
     struct error e = {0};
-    if (c->phase == DEAF) shmb_stream_take(&c->stream, c->stream.in.size);
-    if (!c->stream.in.size) return false;
-    int result = conversation_feed(c, &want, &e);
+    if (c->phase == DEAF) shmb_stream_take(&c->stream, in->size);
+    if (!in->size) return false;
+    int result = c->protocol->feed(c->state, in->data, in->size, &used, c->runner, &want, &e);
+    shmb_stream_take(&c->stream, used);
     if (result == ASK) conversation_ask(c, want);
     else if (result == GIVEN) shmb_conversation_answer(c, NULL, SHMB_OK);
     else if (result != MORE) conversation_give_up(c, &e);

@@ -40,8 +40,8 @@ struct shmb_pipe_server {
     int count;
     int bell;   /* an eventfd */
     int events; /* an inotify; -1: does without */
-    bool polling, closed, limited;
-    _Atomic int64_t left; /* decisions, if limited */
+    bool polling, closed;
+    _Atomic int64_t left; /* decisions that are still asked */
     _Atomic int stopped;
     struct error error;
 };

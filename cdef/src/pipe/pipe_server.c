@@ -17,8 +17,7 @@ enum { MANY_NS = 1000 * 1000 };
 shmb_pipe_server *shmb_pipe_server_new(int64_t decisions) {
     shmb_pipe_server *server = calloc(1, sizeof *server);
     if (!server) return NULL;
-    server->limited = decisions >= 0;
-    server->left = decisions;
+    server->left = decisions < 0 ? INT64_MAX : decisions;
     /* a Python SerDes runs with it locked, and may let a signal handler reply */
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);
