@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <limits.h>
 #include <link.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +138,15 @@ void *shmb_library_symbol(void *library, const char *file, const char *symbol, s
     return address;
 }
 
-void shmb_library_stay(void) {
+bool shmb_library_thread(pthread_t *thread, void *(*run)(void *)) {
     static const char own_address;
     Dl_info self;
+    sigset_t every, before;
     if (dladdr(&own_address, &self))
         dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    bool started = pthread_create(thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
 }

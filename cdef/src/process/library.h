@@ -3,6 +3,8 @@
 #ifndef SHMB_LIBRARY_H
 #define SHMB_LIBRARY_H
 
+#include <pthread.h>
+
 #include "base/error.h"
 
 /* What to load, and where to look: at `file` alone if it is set, else at what the environment
@@ -26,7 +28,8 @@ void *shmb_library_open(const struct library *l, struct error *e);
  * memcpy or a union. */
 void *shmb_library_symbol(void *library, const char *file, const char *symbol, struct error *e);
 
-/* The library or program that this code is in stays loaded until the process ends. */
-void shmb_library_stay(void);
+/* Starts a thread of this library, which stays loaded for that, until the process ends. The
+ * program's signals are for its own threads. False: there is none to be had. */
+bool shmb_library_thread(pthread_t *thread, void *(*run)(void *));
 
 #endif

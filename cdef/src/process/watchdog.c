@@ -1,7 +1,6 @@
 #include "process/watchdog.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -20,10 +19,7 @@ static void watchdog_in_child(void) {
     running = false;
 }
 
-static void watchdog_prepare(void) {
-    shmb_library_stay(); /* a thread's code */
-    pthread_atfork(NULL, NULL, watchdog_in_child);
-}
+static void watchdog_prepare(void) { pthread_atfork(NULL, NULL, watchdog_in_child); }
 
 /* Stops what is due; returns when the next one is. */
 static int64_t stop_due(void) {
@@ -54,16 +50,12 @@ static void *watch(void *nothing) {
 
 /* With the mutex. */
 static bool watchdog_start(void) {
-    sigset_t every, before;
     pthread_t thread;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&sooner, &monotonic);
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals are its own threads' */
-    running = pthread_create(&thread, NULL, watch, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    running = shmb_library_thread(&thread, watch);
     if (running) pthread_detach(thread);
     return running;
 }

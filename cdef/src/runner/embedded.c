@@ -294,31 +294,22 @@ static void *run_python(void *nothing) {
     return nothing;
 }
 
-static bool start_python(void) {
-    sigset_t every, before;
-    sem_init(&ending, 0, 0);
-    sigfillset(&every);
-    shmb_library_stay();                           /* a thread's code */
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals are for its threads */
-    int error = pthread_create(&main_thread, NULL, run_python, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error) snprintf(embedding.why, sizeof embedding.why, "there is no thread for Python");
-    return !error;
-}
-
 bool shmb_embedded_begin(double seconds, struct error *e) {
     static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
     static int64_t late; /* when a Python that was started is; 0: none was */
     pthread_mutex_lock(&starting);
     if (!late && !embedding.resolve && !*embedding.why && find_python(e)) {
+        sem_init(&ending, 0, 0);
         embedding.add_runner = add_runner;
         embedding.add_serdes = add_serdes;
         if (python.Py_IsInitialized()) {
             int gil = python.PyGILState_Ensure();
             begin_package();
             python.PyGILState_Release(gil);
-        } else if (start_python()) {
+        } else if (shmb_library_thread(&main_thread, run_python)) {
             late = later(shmb_clock_ns(), shmb_clock_span(seconds));
+        } else {
+            snprintf(embedding.why, sizeof embedding.why, "there is no thread for Python");
         }
     }
     int64_t until = late;
