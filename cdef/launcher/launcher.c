@@ -39,6 +39,18 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return made;
 }
 
+/* The words, with an option and its value before words[at]. */
+static char **with_option(char *const *words, size_t at, char *option, char *value) {
+    size_t n = shmb_word_count(words);
+    char **all = calloc(n + 3, sizeof *all);
+    if (!all) give_up();
+    memcpy(all, words, at * sizeof *all);
+    all[at] = option;
+    all[at + 1] = value;
+    memcpy(all + at + 2, words + at, (n - at) * sizeof *all);
+    return all;
+}
+
 /* ---- What is done here ---- */
 
 static const shmb_llvm_decision *find_decision(const char *name, size_t size) {
@@ -168,8 +180,7 @@ static bool is_ours(char **words, const char *folder) {
 
 static char **asking(void) {
     enum { ADDED = 16 };
-    size_t n = 0, words = 0, size;
-    while (run.plain[words]) words++;
+    size_t n = 0, words = shmb_word_count(run.plain), size;
     char **made = calloc(words + ADDED, sizeof *made);
     if (!made) give_up();
     made[n++] = run.plain[0];
@@ -221,14 +232,8 @@ static const char *run_in_python(const char *folder, char **words) {
     char byte, *python = text("%s/" PYTHON, folder);
     if (!run.plain || !*run.plain || access(python, X_OK) || pipe2(begun, O_NONBLOCK))
         return become_python(folder, words);
-    size_t n = 0;
-    while (words[n]) n++;
-    char **all = calloc(n + 3, sizeof *all);
-    if (!all) give_up();
+    char **all = with_option(words, 1, "--begun", text("%d", begun[1]));
     all[0] = python;
-    all[1] = "--begun";
-    all[2] = text("%d", begun[1]);
-    memcpy(all + 3, words + 1, n * sizeof *all);
     fcntl(begun[0], F_SETFD, FD_CLOEXEC);
     unsetenv("PYTHONINSPECT"); /* at its end it would read from the terminal */
     int status = shmb_child_run(all, environ, OUR_PYTHON, NULL);
@@ -249,15 +254,8 @@ static void remove_output(char *const *command) {
 
 /* With --strict nothing stays of what was compiled since then. */
 static int refuse(const char *folder, char **words) {
-    size_t n = 0;
-    while (words[n]) n++;
-    char **all = calloc(n + 3, sizeof *all);
-    if (!all) give_up();
-    memcpy(all, words, 2 * sizeof *all);
-    all[2] = "--failed";
-    all[3] = text("%lld %s", run.began, shmb_run_why());
-    memcpy(all + 4, words + 2, (n - 2) * sizeof *all);
-    run_in_python(folder, all);
+    char *what = text("%lld %s", run.began, shmb_run_why());
+    run_in_python(folder, with_option(words, 2, "--failed", what));
     fprintf(stderr, "shmbridge: %s\n", shmb_run_why());
     remove_output(run.plain);
     return 1;

@@ -91,6 +91,12 @@ const char *const shmb_cache_bypass[] = {"CCACHE_DISABLE=1", "BUILDCACHE_DISABLE
 
 /* ---- The compiler's program ---- */
 
+size_t shmb_word_count(char *const *words) {
+    size_t n = 0;
+    while (words[n]) n++;
+    return n;
+}
+
 const char *shmb_file_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

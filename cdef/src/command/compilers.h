@@ -36,6 +36,7 @@ const char *shmb_compiler_source(char *const *words, bool or_output);
  * stand behind a compiler's name or in a script. */
 extern const char *const shmb_caches[], *const shmb_build_tools[], *const shmb_cache_bypass[];
 
+size_t shmb_word_count(char *const *words);
 enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
 const char *shmb_file_name(const char *path);
 /* Finds a program as execvp does and follows its links; false: there is none. */

@@ -22,12 +22,6 @@ static struct error why; /* of the only run of this process */
 
 /* ---- The compilation that asks ---- */
 
-static size_t count(char *const *list) {
-    size_t n = 0;
-    while (list[n]) n++;
-    return n;
-}
-
 static bool names(char *const *variables, const char *entry) {
     size_t n = strcspn(entry, "=") + 1;
     for (; *variables; variables++)
@@ -83,12 +77,14 @@ static char **environment(const shmb_run *r) {
         snprintf(left, sizeof left, "/proc/%d/fd/%d", (int)getpid(), limit);
     }
     char **own = shmb_run_variables(r, report, *left ? left : NULL);
-    char **all = own ? calloc(count(environ) + count(own) + 2, sizeof *all) : NULL, **next = all;
+    size_t added = own ? shmb_word_count(own) : 0;
+    char **all = own ? calloc(shmb_word_count(environ) + added + 2, sizeof *all) : NULL;
+    char **next = all;
     if (!all) return NULL;
     for (char **entry = environ; *entry; entry++)
         if (!names(own, *entry)) *next++ = *entry;
     *next++ = "SHMBRIDGE_LLVM_ENDS=1";
-    memcpy(next, own, count(own) * sizeof *own);
+    memcpy(next, own, added * sizeof *own);
     return all;
 }
 
