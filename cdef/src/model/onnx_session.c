@@ -1,7 +1,6 @@
 #include "model/onnx_session.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -79,15 +78,12 @@ static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *optio
 
 static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *options,
                                     const struct choice *c, struct error *e) {
-    char *end = NULL;
-    long threads = 1;
-    if (c->threads)
-        threads = *c->threads >= '0' && *c->threads <= '9' ? strtol(c->threads, &end, 10) : -1;
-    if (c->threads && (!end || *end || threads < 0 || threads > 1024))
+    int32_t threads = 1;
+    if (c->threads && !shmb_url_number(c->threads, 1024, &threads))
         return shmb_fail(e, SHMB_INVALID,
                          "threads=%.60s: expected 1 to 1024, or 0 for as many as there are cores",
                          c->threads);
-    OrtStatus *status = ORT(api, SetIntraOpNumThreads)(options, (int)threads);
+    OrtStatus *status = ORT(api, SetIntraOpNumThreads)(options, threads);
     if (!status) status = ORT(api, DisableCpuMemArena)(options); /* it keeps memory */
     if (shmb_onnx_check(api, status, SHMB_INVALID, "ONNX Runtime", e)) return e->status;
     for (const char *name = c->providers; name && *name;) {

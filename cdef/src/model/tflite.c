@@ -225,8 +225,7 @@ static bool must_stop(void *state) {
     return s->stop;
 }
 
-static shmb_status compile(struct model *m, const char *kernels, const char *threads,
-                           struct error *e) {
+static shmb_status compile(struct model *m, const char *kernels, int threads, struct error *e) {
     struct loaded *s = m->state;
     /* CPU alone: nothing is looked for in the library path; errors are asked for, not printed.
      * XNNPACK's one line at its start is logged by TensorFlow Lite's own logger, which no option
@@ -234,7 +233,7 @@ static shmb_status compile(struct model *m, const char *kernels, const char *thr
     const struct environment_option silent[] = {{ACCELERATORS, {INTEGER, CPU}},
                                                 {SEVERITY, {INTEGER, SILENT}}};
     char cpu[64];
-    snprintf(cpu, sizeof cpu, "kernel_mode = \"%s\"\nnum_threads = %d\n", kernels, atoi(threads));
+    snprintf(cpu, sizeof cpu, "kernel_mode = \"%s\"\nnum_threads = %d\n", kernels, threads);
     int status = s->api.CreateEnvironment(2, silent, &s->environment);
     if (status) return failed(m, "does not start", status, SHMB_INVALID, e);
     status = s->api.CreateModelFromBuffer(s->environment, s->file, s->file_bytes, &s->model);
@@ -257,19 +256,18 @@ static shmb_status compile(struct model *m, const char *kernels, const char *thr
 static shmb_status open_model(struct model *m, struct url *url, struct error *e) {
     const char *threads = shmb_url_take(url, "threads"), *kernels = shmb_url_take(url, "kernels"),
                *key = shmb_url_take(url, "signature"), *file = shmb_url_take(url, "library");
-    if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1 ||
-                    strlen(threads) > 4))
+    int32_t count = 1;
+    if (threads && (!shmb_url_number(threads, 9999, &count) || !count))
         return shmb_fail(e, SHMB_INVALID, "threads=%.60s: expected a number from 1 to 9999",
                          threads);
     if (kernels && strcmp(kernels, "xnnpack") != 0 && strcmp(kernels, "builtin") != 0)
         return shmb_fail(e, SHMB_INVALID, "kernels=%.60s: expected xnnpack or builtin", kernels);
-    if (!threads) threads = "1";
     if (!kernels) kernels = "xnnpack";
     struct loaded *s = m->state = calloc(1, sizeof *s);
     handle signature = NULL;
     if (!s) return shmb_fail(e, SHMB_NO_MEMORY, "no memory for a model");
     if (tflite_load(s, file, e) == SHMB_OK && map_file(s, m->file, e) == SHMB_OK &&
-        compile(m, kernels, threads, e) == SHMB_OK &&
+        compile(m, kernels, count, e) == SHMB_OK &&
         find_signature(m, key, &signature, e) == SHMB_OK &&
         declare_all(m, signature, e) == SHMB_OK) {
         bool any_open = false;

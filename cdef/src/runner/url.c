@@ -25,13 +25,12 @@ static bool parse_seconds(const char *text, double *out) {
     return true;
 }
 
-static bool parse_count(const char *text, int32_t *out) {
-    int64_t value = 0;
-    if (!*text) return false;
-    for (; *text >= '0' && *text <= '9' && value <= INT32_MAX; text++)
+bool shmb_url_number(const char *text, int32_t most, int32_t *out) {
+    int64_t value = *text ? 0 : -1;
+    for (; *text >= '0' && *text <= '9' && value <= most; text++)
         value = value * 10 + (*text - '0');
     *out = (int32_t)value;
-    return !*text && value <= INT32_MAX;
+    return !*text && value >= 0 && value <= most;
 }
 
 static bool parse_wait(const char *text, shmb_wait *out) {
@@ -61,7 +60,7 @@ static shmb_status parse_option(const char *name, const char *value, shmb_option
             return shmb_fail(e, SHMB_INVALID, "wait=%.60s: expected adaptive, spin or block",
                              value);
     } else if (strcmp(name, "retries") == 0) {
-        if (!parse_count(value, &options->retries))
+        if (!shmb_url_number(value, INT32_MAX, &options->retries))
             return shmb_fail(e, SHMB_INVALID, "retries=%.60s: expected a whole number, 0 or more",
                              value);
     } else if (strcmp(name, "default_advice") == 0) {

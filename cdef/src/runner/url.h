@@ -24,6 +24,8 @@ shmb_status shmb_url_split(const char *text, struct url *url, shmb_options *opti
 const char *shmb_url_option(const struct url *url, const char *name);
 /* The same, and the kind takes it. */
 const char *shmb_url_take(struct url *url, const char *name);
+/* Reads an option's value as a whole number, 0 to most. */
+bool shmb_url_number(const char *text, int32_t most, int32_t *out);
 /* Fails when options are left that nobody took; known: those of the kind, for
  * example "serdes, ", or "". */
 shmb_status shmb_url_done(const struct url *url, const char *known, struct error *e);
