@@ -40,10 +40,6 @@ void shmb_builder_free(struct builder *b) {
     free(b->fields);
     free(b->dims);
     free(b->tensors);
-    b->fields = NULL;
-    b->dims = NULL;
-    b->tensors = NULL;
-    b->field_room = b->dim_room = b->tensor_room = 0;
 }
 
 void shmb_builder_start(struct builder *b, uint8_t *body, size_t room, const struct layout *guess) {

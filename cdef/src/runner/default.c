@@ -11,11 +11,7 @@
 
 struct default_advice {
     shmb_tensor number, advice; /* as it was given; as it was wanted last */
-    union {
-        int64_t i;
-        uint64_t u;
-        double f;
-    } value, wanted;
+    uint64_t value, wanted;     /* the bytes of any dtype */
     char text[64];
 };
 
@@ -38,9 +34,8 @@ static bool read_number(struct default_advice *d, const char *text) {
     if (!shmb_json_number(&j, &n) || n.raw_size != size || size >= sizeof d->text ||
         n.kind == JSON_HUGE || !isfinite(n.value))
         return false;
-    if (n.kind == JSON_INT) d->value.i = n.i;
-    else if (n.kind == JSON_UINT) d->value.u = n.u;
-    else d->value.f = n.value;
+    if (n.kind == JSON_FLOAT) memcpy(&d->value, &n.value, sizeof n.value);
+    else d->value = n.kind == JSON_UINT ? n.u : (uint64_t)n.i;
     d->number = (shmb_tensor){
         .name = "advice", .size = 1, .dims = no_dims, .data = &d->value, .dtype = dtypes[n.kind]};
     strcpy(d->text, text);

@@ -47,17 +47,24 @@ static bool put_special(shmb_sink *to, double value) {
     return true;
 }
 
+/* With as few digits, of `digits` to `most`, as say which double or (narrow) float it is. */
+static void put_shortest(shmb_sink *to, double value, int digits, int most, bool narrow) {
+    char text[JSON_NUMBER_ROOM];
+    const uint8_t *raw = (const uint8_t *)text;
+    size_t size;
+    double read;
+    do {
+        size = shmb_json_print(text, digits, value);
+        read = narrow ? (double)shmb_json_float(raw, size) : shmb_json_double(raw, size);
+    } while (read != value && ++digits <= most);
+    writer_put(to, text, size);
+}
+
 /* A decimal of at most DBL_DIG digits survives the way through a double, so fewer need no trial: %g
  * drops the zeros. The subnormal numbers are less precise than that. */
 void shmb_json_put_double(shmb_sink *to, double value) {
-    char text[JSON_NUMBER_ROOM];
-    size_t size = 0;
-    if (put_special(to, value)) return;
-    for (int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG; digits <= 17; digits++) {
-        size = shmb_json_print(text, digits, value);
-        if (shmb_json_double((uint8_t *)text, size) == value) break;
-    }
-    writer_put(to, text, size);
+    if (!put_special(to, value))
+        put_shortest(to, value, fabs(value) < DBL_MIN ? 1 : DBL_DIG, 17, false);
 }
 
 /* What shmb_json_print would write of units / 10^places, whose last digit is not 0 unless places is
@@ -102,15 +109,8 @@ void shmb_json_put_float(shmb_sink *to, float value) {
     char text[JSON_NUMBER_ROOM];
     if (put_special(to, (double)value)) return;
     size_t size = print_usual(text, value);
-    if (size && shmb_json_float((uint8_t *)text, size) == value) {
-        writer_put(to, text, size);
-        return;
-    }
-    for (int digits = fabsf(value) < FLT_MIN ? 1 : FLT_DIG; digits <= 9; digits++) {
-        size = shmb_json_print(text, digits, (double)value);
-        if (shmb_json_float((uint8_t *)text, size) == value) break;
-    }
-    writer_put(to, text, size);
+    if (size && shmb_json_float((uint8_t *)text, size) == value) writer_put(to, text, size);
+    else put_shortest(to, (double)value, fabsf(value) < FLT_MIN ? 1 : FLT_DIG, 9, true);
 }
 
 /* Bytes that stand for themselves at the beginning of text[size]. */
