@@ -23,22 +23,14 @@ static shmb_dtype integer_of(size_t bytes, bool natural) {
 
 /* The dtype of an element as the struct module names it, in the machine's byte order. */
 static shmb_dtype dtype_of(const char *format, size_t bytes) {
-    if (!format || format[1]) return SHMB_ANY;
+    if (!format || !*format || format[1]) return SHMB_ANY;
+    if (strchr("bhilq", *format)) return integer_of(bytes, false);
+    if (strchr("BHILQ", *format)) return integer_of(bytes, true);
     switch (*format) {
     case '?': return SHMB_BOOL;
     case 'e': return SHMB_FLOAT16;
     case 'f': return SHMB_FLOAT32;
     case 'd': return SHMB_FLOAT64;
-    case 'b':
-    case 'h':
-    case 'i':
-    case 'l':
-    case 'q': return integer_of(bytes, false);
-    case 'B':
-    case 'H':
-    case 'I':
-    case 'L':
-    case 'Q': return integer_of(bytes, true);
     default: return SHMB_ANY;
     }
 }
