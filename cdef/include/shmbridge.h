@@ -15,11 +15,11 @@
  *     shmb_close(r);
  *
  * Threads: open one runner per thread, because a runner may be used in one thread at a time. A call
- * during another thread's evaluate usually makes it SHMB_INVALID permanently, but not always.
+ * during another thread's evaluate usually makes the runner SHMB_INVALID for good, but not always.
  * Functions without a runner are thread-safe. Signal handlers may call only shmb_interrupt.
  *
- * After fork, the child opens its own runner. Of an inherited one it may read the last advice and
- * error, and close it; every other call returns SHMB_FORKED.
+ * After fork, the child opens its own runner. With an inherited one it may only read the last
+ * advice and error, and close it; every other call returns SHMB_FORKED.
  *
  * Ownership: a runner owns all memory that it returns, until shmb_close frees it. A NULL output
  * pointer is SHMB_INVALID. Strings are UTF-8 (other bytes reach Python as surrogate escapes and
@@ -493,7 +493,7 @@ shmb_status shmb_advice_number(shmb_runner *r, const char *name, shmb_dtype dtyp
  * every URL, and with any number of questions.
  */
 
-/** Names a question that was sent. 0 is none. */
+/** Identifies a question that was sent; 0: none. */
 typedef int64_t shmb_ticket;
 
 /**
@@ -512,8 +512,8 @@ shmb_ticket shmb_send(shmb_runner *r, shmb_dtype want);
  */
 shmb_status shmb_receive(shmb_runner *r, shmb_ticket ticket);
 /**
- * The same for advice of exactly one int64, which was sent for; on error *advice is unchanged.
- * Other dtypes: shmb_receive, then shmb_advice_number, whose errors are further ones here, too.
+ * The same for a question that was sent with SHMB_INT64: the advice is exactly one. On error
+ * *advice is unchanged. Errors: also shmb_advice_number's, with which you read other dtypes.
  */
 static inline shmb_status shmb_receive_i64(shmb_runner *r, shmb_ticket ticket, int64_t *advice) {
     shmb_status status = shmb_receive(r, ticket);

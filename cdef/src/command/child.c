@@ -17,7 +17,7 @@ enum { NO_COMPILER = 127, CHUNK = 1 << 16, LOOK_MS = 100, START_SECONDS = 60, RE
 
 /* ---- Streams ---- */
 
-/* Returns how many bytes are left, with errno. */
+/* Returns how many bytes could not be written, with errno. */
 static ssize_t write_all(int to, const char *bytes, ssize_t size) {
     while (size > 0) {
         ssize_t n = write(to, bytes, (size_t)size);
@@ -27,13 +27,13 @@ static ssize_t write_all(int to, const char *bytes, ssize_t size) {
     return size;
 }
 
-/* What was read last; the end of it could not be written. */
+/* What was read last; of it, the last `left` bytes could not be written. */
 static struct chunk {
     char bytes[CHUNK];
     ssize_t size, left;
 } last;
 
-/* All that is left to read. */
+/* Copies up to the end of the input. False: not all of it, and `last` has the rest. */
 static bool copy(int from, int to) {
     do {
         last.size = read(from, last.bytes, CHUNK);

@@ -14,7 +14,7 @@ struct local {
     struct layout *layout, *retired;
     /* has the request of this start the names, dtypes, kinds and ranks of the one before? */
     bool same;
-    bool still;                /* and the sizes: are all features where they were? */
+    bool still;                /* also the sizes, so that all features are where they were? */
     int64_t *dims;             /* of the features that shmb_local_features gave, */
     const int64_t *from;       /* copied from here; NULL: these must be looked at anew */
     const shmb_tensor *advice; /* r->advice_count of them */

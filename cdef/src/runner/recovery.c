@@ -25,10 +25,10 @@ struct recovery {
     int64_t backoff_ns;
     int32_t retries, left; /* for one evaluate; of this one */
     enum step step;
-    /* of PAUSING; of CONNECTING: until when it waits for a host that lives */
+    /* when PAUSING ends; how long CONNECTING waits for a host that lives */
     int64_t pause_ends, patience;
-    bool present; /* somebody was there at the last one that failed */
-    int64_t took; /* the last attempt to connect that failed; 0: none did */
+    bool present; /* a host was there at the last attempt to connect, which failed */
+    int64_t took; /* how long that attempt took; 0: it did not fail */
     /* nobody was there when the retries were used up: evaluates fail at once, but for a look now
      * and then */
     bool away;

@@ -46,11 +46,11 @@ struct runner_ops {
     int64_t (*expected)(const shmb_runner *r, const char *agent, int64_t index, shmb_port *out);
 };
 
-/* What is of no use now takes at most a sixteenth of the time. */
+/* Asking where nobody answers takes at most a sixteenth of a compiler's time. */
 enum { SHARE = 16 };
 #define WHEN_IT_ANSWERS "once that answer has come"
-/* a host that is there has it at least to accept a runner: it may compute, or be about to enter its
- * loop */
+/* A live host has at least this long to accept a runner, because it may compute, or be about to
+ * enter its loop. */
 enum { MOMENT_NS = 1000 * 1000 * 1000 };
 static inline double at_least_a_moment(double seconds) {
     return seconds < MOMENT_NS / 1e9 ? MOMENT_NS / 1e9 : seconds;
@@ -79,12 +79,12 @@ struct shmb_runner {
     bool reports;      /* the next failure; runners of this library's own callers do not */
     shmb_stats stats;  /* but for waited: */
     int64_t waited_ns; /* by evaluates, as far as a clock saw */
-    /* for an evaluate, ns; INT64_MAX: no limit. What the caller says, or 0; what the host says */
+    /* for an evaluate, ns; INT64_MAX: no limit. The caller's, or 0; the host's */
     int64_t deadline_ns, host_deadline_ns;
     int64_t began;     /* the evaluate in progress; 0: not yet, see shmb_runner_until */
     int64_t until;     /* of the evaluate in progress; before the first, of opening */
     int64_t asks_from; /* after a late answer: of a model in this process; 0: none was late */
-    bool present;      /* somebody is there whom open could not reach, but may yet */
+    bool present;      /* a host is there that open could not reach, but may yet */
     shmb_dtype want;
     _Atomic int interrupted;
     /* reads the advice that is there: the kind's or the default; NULL: none */

@@ -39,13 +39,13 @@ struct host_line *shmb_segment_host_line(const struct segment *s);
 struct runner_line *shmb_segment_runner_line(const struct segment *s, uint32_t channel);
 struct label *shmb_segment_label(const struct segment *s, uint32_t channel);
 struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t channel);
-/* Reserves the memory of fd, whose segment is planned in *b, so that no store fails later: of all
- * but the slots from the third on of each lane. Returns an errno; *needed: how many bytes that are.
- * fd < 0: only counts them. */
+/* Reserves memory for the segment that is planned in *b and lies in fd, so that no store fails
+ * later; but each lane's slots from the third on get theirs at first use. Returns an errno;
+ * *needed: how many bytes that takes. fd < 0: only counts them. */
 int shmb_segment_reserve(int fd, const struct superblock *b, uint64_t *needed);
 struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction);
-/* Reserves the memory of a slot, or of the first one that has none yet: false, -1: there is none,
- * or /dev/shm is full. */
+/* Reserves the memory of a slot; false: /dev/shm is full. The other finds the first slot without
+ * memory and returns it; -1: there is none, or /dev/shm is full. */
 __attribute__((cold)) bool shmb_lane_back(struct lane *l, uint32_t slot);
 __attribute__((cold)) int shmb_lane_grow(struct lane *l);
 /* A private copy of a runner's label, into out[LABEL_BYTES + 1]. */

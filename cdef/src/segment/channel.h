@@ -30,7 +30,7 @@ static inline uint32_t lane_all(const struct lane *l) {
     return l->count == 32 ? ~0u : (1u << l->count) - 1;
 }
 
-/* What the sender knows the receiver to know of a layout id. */
+/* What a layout id means to the receiver, as the sender has told it. */
 struct sent {
     struct layout *layout; /* NULL: the id is unused */
     int64_t *dims;         /* of the last message */
@@ -99,8 +99,8 @@ struct known {
     int64_t *dims;         /* and behind them room for the next message's */
     struct extent *places; /* of each field in the body */
     size_t bytes, offsets; /* of the body; of all lists together, how many */
-    /* Never used twice in a process's receiver: of layout and dims together; of the same without
-     * the lengths of strings; of where the tensors and lists lie. */
+    /* Numbers that a receiver never uses twice. Another version: other layout or dims; another
+     * form: the same, but for the lengths of strings; another placed: tensors or lists moved. */
     uint64_t version, form, placed;
 };
 

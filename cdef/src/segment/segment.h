@@ -27,7 +27,7 @@ enum {
     INLINE_BYTES = 32,
     REASON_BYTES = 176,
     LABEL_BYTES = 252,
-    ASKED_EVERY = 16, /* questions between two times that a busy runner tells */
+    ASKED_EVERY = 16, /* a runner writes `since` at each such question, too */
     NO_SLOT = 0xff
 };
 
@@ -105,8 +105,8 @@ _Static_assert(offsetof(struct superblock, channel_stride) == 88, "wire format")
 _Static_assert(offsetof(struct superblock, slot_offset) == 96, "wire format");
 _Static_assert(offsetof(struct superblock, slot_stride) == 104, "wire format");
 
-/* Where and since when a side waits: a hint for the other's waiting and for who looks. */
-/* since: of a wait that comes to a clock; a runner also tells of each ASKED_EVERYth question. */
+/* Where and since when a side waits: a hint for the other side's waiting, and for `inspect`. A wait
+ * that ends before it reads the clock leaves no trace; so see ASKED_EVERY. */
 struct wait_hint {
     _Atomic uint64_t cpus;  /* that it may run on: bit i for the CPUs i, i + 64, ... */
     _Atomic uint64_t since; /* when it last began to wait, CLOCK_MONOTONIC ns */
@@ -122,11 +122,11 @@ struct host_line {
     _Atomic uint32_t closed;
     uint32_t pid;             /* for `shmbridge ls` only: never trusted */
     _Atomic uint32_t runners; /* how many are attached: a hint */
-    /* that an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
+    /* how long an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
     _Atomic uint64_t deadline;
     _Atomic uint32_t workers; /* how many hosts share the name: a hint; 0: one */
-    /* in a line of its own: it is written at every other wait, and the runners look at the words
-     * above */
+    /* wait_hint changes at every other wait, and runners read the words above: apart, in another
+     * cache line, it does not take those away from them */
     uint8_t between[128 - 28];
     struct wait_hint wait_hint;
     uint8_t unused[256 - 128 - 24];

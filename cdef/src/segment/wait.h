@@ -18,12 +18,12 @@ struct waiter {
     const struct host_line *host; /* says how many runners it has, or NULL */
     bool waits;                   /* for the same since its last wait */
     uint8_t rings;                /* of the bell, since the last news or silence */
-    int64_t usual;                /* of a wait, averaged, long ones cut to twice the spinning */
-    int64_t waited;               /* of all waits that came to a clock */
-    int64_t crowded_until;        /* CPUs are few before: a spin has lost its own */
+    int64_t usual;                /* length of a wait, averaged, with long ones cut (wait.c) */
+    int64_t waited;               /* in all waits that lasted until the clock was read */
+    int64_t crowded_until;        /* until then CPUs count as few, because a spin lost its own */
 };
 
-/* WOKEN: by the news, from a sleep. */
+/* WOKEN: the news ended a sleep. */
 enum waited { NEWS, WOKEN, SLICE_OVER, RUNG, SIGNALLED };
 
 void shmb_waiter_init(struct waiter *w, shmb_wait policy);
