@@ -51,6 +51,9 @@ if "Repository" in urls:
 html_extra_path = ["_root"]  # index.html, which leads to README.html
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
+# As on GitHub, a line may begin with %, and a command in a help text keeps its quotes and its --.
+myst_disable_syntax = ["myst_line_comment", "myst_block_break"]
+smartquotes = False
 pygments_style = "friendly"
 
 hawkmoth_root = str(INCLUDE)
