@@ -144,13 +144,8 @@ class CompilerEnv(gymnasium.Env):  # type: ignore[misc] # Any, for mypy
         """
         s = self._stepping
         self._vector._wait()
-        return (
-            s.observation(0),
-            s.rewards.item(),
-            s.terminated.item(),
-            s.truncated.item(),
-            s.info(0),
-        )
+        ends = s.terminated.item(), s.truncated.item()
+        return s.observation(0), s.rewards.item(), *ends, s.info(0)
 
     def close(self) -> None:
         """Abandons the episode, and closes the host if it belongs to this environment."""

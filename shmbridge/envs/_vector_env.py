@@ -184,13 +184,8 @@ class CompilerVectorEnv(VectorEnv):  # type: ignore[misc] # Any, for mypy
         self._wait()
         if self._any_over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             return self._next_episodes()
-        return (
-            self._observations(),
-            s.rewards.copy(),
-            s.terminated.copy(),
-            s.truncated.copy(),
-            self._infos(),
-        )
+        ends = s.terminated.copy(), s.truncated.copy()
+        return self._observations(), s.rewards.copy(), *ends, self._infos()
 
     def close_extras(self) -> None:
         """Abandons the episodes, and closes the host if it belongs to this environment."""
