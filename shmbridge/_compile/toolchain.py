@@ -41,10 +41,9 @@ class BuildDirectory:
         limits = {"seconds": math.inf, "memory": sys.maxsize}
         report, output = supervised.run(words, cwd=self.folder, environment=environment, **limits)
         stdout = output.decode(errors="replace")
-        if report.status != 0:
-            why = report.unstarted or f"failed with status {report.status}"
+        if report.failure:
             said = "\n".join(f"{stdout}{report.stderr}".strip().splitlines()[-TAIL:])
-            raise CompileError(f"{shlex.join(words)}: {why}:\n{said}")
+            raise CompileError(f"{shlex.join(words)}: failed: {report.failure}:\n{said}")
         return stdout
 
     def link(self, built: Built) -> Path:

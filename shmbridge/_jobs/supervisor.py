@@ -47,8 +47,8 @@ STARTED = "started"  # the word before a report: the program's time runs
 
 @dataclass(frozen=True)
 class Report:
-    """How a program ended. status: the exit status, or minus the number of the signal; None where
-    `why` says that it did not start or that its supervisor was killed."""
+    """How a program ended. status: the exit status, or minus the number of the signal; None if it
+    did not start, or its supervisor was killed or hangs."""
 
     status: int | None = None
     limit: str = ""  # "time limit" or "memory limit", where it went beyond that; "ended" by us
@@ -57,6 +57,11 @@ class Report:
     cpu: float = 0.0  # seconds, of all its processes
     bytes: int = 0  # the most memory that one process had
     unstarted: str = ""  # why it could not be started
+
+    @property
+    def failure(self) -> str:
+        """How it failed; "": it did not."""
+        return "" if self.status == 0 else self.limit or self.unstarted or f"status {self.status}"
 
 
 def main() -> None:

@@ -44,9 +44,9 @@ def compile_source(words: Sequence[str], source: Path, to: Path, folder: Path) -
     dependencies = ["-dependency-file", str(made_from), "-MT", "bitcode", "-sys-header-deps"]
     job = [program, "-cc1", *BITCODE, *dependencies, *made[1:]]
     report, _ = supervised.run(job, cwd=folder, seconds=SECONDS)
-    if report.status:
+    if report.failure:
         errors = [line for line in report.stderr.splitlines() if "error:" in line]
-        raise ShmbridgeError(report.unstarted or report.limit or "".join(errors[:1]) or "it failed")
+        raise ShmbridgeError("".join(errors[:1]) or f"{report.failure}: {report.stderr[-200:]}")
     command.write_bytes(flags)  # last: the rest is complete
 
 

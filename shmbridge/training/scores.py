@@ -191,9 +191,8 @@ def _tool(name: str, *arguments: str) -> str:
 
 def _ran(words: list[str], seconds: float) -> tuple[supervised.Report, bytes]:
     report, printed = supervised.run(words, seconds=seconds)
-    if report.status != 0:
-        how = report.limit or report.unstarted or f"status {report.status}"
-        raise InvalidError(f"{' '.join(words)}: {how}: {report.stderr[-200:].strip()}")
+    if report.failure:
+        raise InvalidError(f"{' '.join(words)}: {report.failure}: {report.stderr[-200:].strip()}")
     return report, printed
 
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from shmbridge._jobs import supervised
 from shmbridge.errors import InvalidError
 from shmbridge.training import Corpus, Module, Task
 from shmbridge.training.scores import text_size
@@ -126,6 +127,13 @@ def test_what_is_no_compilation_by_clang_is_an_error(corpus, tmp_path, compiler)
         pytest.skip(f"no {compiler}")
     with pytest.raises(InvalidError, match="expected a clang"):
         corpus.to_bitcode(tmp_path / "bc", compiler)
+
+
+def test_a_compiler_whose_supervisor_is_killed_has_not_compiled(corpus, tmp_path, monkeypatch):
+    killed = supervised.Report(stderr=supervised.KILLED), b""
+    monkeypatch.setattr(supervised, "run", lambda *_, **options: killed)
+    with pytest.raises(InvalidError, match="3 of 3 .* supervises the compiler has ended"):
+        corpus.to_bitcode(tmp_path / "bc", CLANG)
 
 
 def test_a_name_that_leads_out_of_the_folder_is_an_error(corpus, tmp_path):
