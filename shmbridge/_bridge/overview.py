@@ -87,6 +87,12 @@ def _here(pid: int, fd: int) -> bool:
     return False
 
 
+def stat_of(pid: int) -> list[bytes]:
+    """The kernel's fields about a process, from its state on: those after its name, which may be
+    any bytes. Errors: OSError."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
 def bridge(name: str, worker: int = 0) -> BridgeInfo | None:
     """The bridge of that name, living or dead."""
     info = ffi.new("shmb_segment_info *")

@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shmbridge._bridge import names, segment
+from shmbridge._bridge import names, overview, segment
 from shmbridge.errors import calling
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -312,7 +312,7 @@ def life_of(pid: int) -> int:
 
     def look() -> None:
         with contextlib.suppress(OSError):
-            while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z":
+            while overview.stat_of(pid)[0] != b"Z":
                 time.sleep(TICK / 5)
         os.close(its_life)
 

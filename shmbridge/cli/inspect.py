@@ -109,9 +109,7 @@ def _process(who: BridgeInfo | ChannelInfo) -> str:
 
 def _stopped(bridge: BridgeInfo) -> bool:
     with contextlib.suppress(OSError):
-        # Behind the name, which may be any bytes.
-        state = Path(f"/proc/{bridge.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        return bridge.here and state == b"T"
+        return bridge.here and overview.stat_of(bridge.pid)[0] == b"T"
     return False
 
 

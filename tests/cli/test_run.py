@@ -5,6 +5,7 @@ ones."""
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.processes import printed, until
 from support.run import CONNECT, ended, everywhere, preload
 
 from shmbridge.cli import main
+from shmbridge.cli._run.pipes import Pipes
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -299,3 +301,14 @@ def test_wrong_options_are_refused(options):
     assert result.exit_code in (1, 2)
     said = result.output
     assert "xpected" in said or "not in the range" in said or "needs --host" in said, said
+
+
+def test_a_compiler_whose_name_is_no_text_is_found_behind_its_pipe():
+    named = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff)'); print(flush=True); input()"
+    pipes = Pipes.__new__(Pipes)
+    pipes._parent = os.getpid()
+    words, pipe = [sys.executable, "-c", named], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as compiler:
+        compiler.stdout.readline()
+        assert pipes._started_by(compiler.pid) == [compiler.pid]
+        compiler.communicate(b"\n")

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from shmbridge._bridge.overview import stat_of
 from shmbridge._native import ffi, lib
 from shmbridge.cli._processes import on_signals
 from shmbridge.cli._run.child import Child
@@ -132,7 +133,7 @@ class Pipes(Child):
         """The process, after those between it and the run."""
         chain = [pid]
         with contextlib.suppress(OSError):
-            while (parent := _parent(chain[0])) not in (0, 1, self._parent):
+            while (parent := int(stat_of(chain[0])[1])) not in (0, 1, self._parent):
                 chain.insert(0, parent)
             return chain if parent == self._parent else [pid]
         return [pid]
@@ -169,7 +170,3 @@ def _holders(folder: Path) -> list[int]:
             if any(file.startswith(f"{folder}/") for file in files):
                 found.append(int(process.name))
     return [pid for pid in found if pid != os.getpid()]
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
