@@ -103,7 +103,8 @@ class Source:
 
     def gone(self) -> list[str]:
         """A line for each function in its file that it does not have."""
-        names = {line.rpartition(",")[0] for line in self.file.read_text().splitlines()}
+        lines = self.file.read_text(errors="replace").splitlines()
+        names = {line.rpartition(",")[0] for line in lines}
         where = f"{self.file}: {self.module.name} has no function"
         return [f"{where} {name}\n" for name in sorted(names - self.before.keys() - {""})]
 
@@ -142,7 +143,7 @@ class Source:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "shmbridge/tune")
         cache.mkdir(parents=True, exist_ok=True)
         stored, known = cache / key.hexdigest(), dict[str, Measured]()
-        for line in stored.open() if stored.exists() else ():
+        for line in stored.open(errors="replace") if stored.exists() else ():
             with suppress(ValueError, TypeError):  # a kill may have cut it
                 text, total, sizes = json.loads(line)
                 known[text] = Measured(float(total), {**sizes})
