@@ -72,14 +72,16 @@ def run_all(folder: Path) -> list[tuple[str, list[str], float]]:
 
 
 def draw(session: list[tuple[str, list[str], float]]) -> str:
-    """The session as a picture in which the commands appear one after another, again and again."""
+    """The session as a picture in which the commands appear one after another, again and again. It
+    begins with all of them, as a reader who scrolls past sees it."""
     length = sum(pause for *_, pause in session)
+    start = f"{length}s -{length - session[-1][2]}s"
     began, row, styles, texts = 0.0, 0, [], []
     for number, (command, printed, pause) in enumerate(session):
         at = 100 * began / length
         styles.append(
             f"@keyframes k{number} {{ 0%, {at:.2f}% {{ opacity: 0 }} {at + 0.01:.2f}%, 100% {{ opacity: 1 }} }}"
-            f" #c{number} {{ animation: k{number} {length}s infinite }}"
+            f" #c{number} {{ animation: k{number} {start} infinite }}"
             if number
             else ""
         )
