@@ -10,19 +10,17 @@ const void *shmb_registry_find(const struct registry *r, const char *name) {
     return NULL;
 }
 
-static shmb_status add_locked(struct registry *r, const char *name, const void *what) {
+shmb_status shmb_registry_add(struct registry *r, const char *name, const void *what) {
+    shmb_status status = SHMB_OK;
+    pthread_mutex_lock(&r->adding);
     const void *same = shmb_registry_find(r, name);
     int n = load_relaxed(&r->count);
-    if (same) return same == what ? SHMB_OK : SHMB_IN_USE;
-    if (n == MOST_REGISTERED) return SHMB_NO_MEMORY;
-    r->entries[n] = (struct registered){name, what};
-    atomic_store(&r->count, n + 1);
-    return SHMB_OK;
-}
-
-shmb_status shmb_registry_add(struct registry *r, const char *name, const void *what) {
-    pthread_mutex_lock(&r->adding);
-    shmb_status status = add_locked(r, name, what);
+    if (same) status = same == what ? SHMB_OK : SHMB_IN_USE;
+    else if (n == MOST_REGISTERED) status = SHMB_NO_MEMORY;
+    else {
+        r->entries[n] = (struct registered){name, what};
+        atomic_store(&r->count, n + 1);
+    }
     pthread_mutex_unlock(&r->adding);
     return status;
 }
