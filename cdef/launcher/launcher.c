@@ -89,9 +89,7 @@ static const char *option(char ***words, const char *name) {
 /* Skips an option that only Python knows, and its value. */
 static char **skip_option(char **words) {
     static const char *const flags[] = {"--pipes", "--include-default", "-h", "--help", NULL};
-    for (const char *const *flag = flags; *flag; flag++)
-        if (strcmp(*words, *flag) == 0) return words;
-    return strchr(*words, '=') || !words[1] ? words : words + 1;
+    return shmb_listed(flags, *words) || strchr(*words, '=') || !words[1] ? words : words + 1;
 }
 
 /* Reads the options and finds the command. False: Python has to read the options. */

@@ -19,12 +19,6 @@ const char shmb_build_warning[] =
 
 /* ---- The processes that started this one ---- */
 
-static const char *known_name(const char *const *names, const char *path) {
-    for (; *names; names++)
-        if (strcmp(shmb_file_name(path), *names) == 0) return *names;
-    return NULL;
-}
-
 struct process {
     pid_t parent;
     unsigned long long start; /* clock ticks after the boot: tells processes of one id apart */
@@ -52,7 +46,7 @@ static bool look_at(pid_t pid, struct process *p) {
 const char *shmb_build_cache(void) {
     struct process p;
     for (pid_t pid = getppid(); pid > 1 && look_at(pid, &p); pid = p.parent) {
-        const char *cache = known_name(shmb_caches, p.program);
+        const char *cache = shmb_listed(shmb_caches, shmb_file_name(p.program));
         if (cache) return cache;
     }
     return NULL;
@@ -79,7 +73,7 @@ static uint64_t build_of(const char *policy) {
     struct process p, outermost = {0};
     pid_t id = 0;
     for (pid_t pid = getppid(); pid > 1 && look_at(pid, &p); pid = p.parent)
-        if (known_name(shmb_build_tools, p.program)) id = pid, outermost = p;
+        if (shmb_listed(shmb_build_tools, shmb_file_name(p.program))) id = pid, outermost = p;
     if (!id && !look_at(id = getpgrp(), &outermost)) outermost.start = 0;
     uint64_t h = hash(0xcbf29ce484222325, policy, strlen(policy));
     h = hash(h, &id, sizeof id);

@@ -33,7 +33,7 @@ const char shmb_channel_base[] = "/dev/null/shmbridge";
 const char shmb_clang_unwarned[] = "--start-no-unused-arguments";
 const char shmb_clang_warned[] = "--end-no-unused-arguments";
 
-static bool is_one_of(const char *const *list, const char *word) {
+const char *shmb_listed(const char *const *list, const char *word) {
     while (*list && strcmp(*list, word) != 0) list++;
     return *list;
 }
@@ -44,7 +44,7 @@ static bool is_source(const char *word) {
         "clc", "clcpp", "cp",  "cpp", "cppm", "cu", "cui", "cxx", "cxxm", "hip", "hipi", "hlsl",
         "i",   "ii",    "iim", "ixx", "ll",   "m",  "mi",  "mii", "mm",   "M",   "rs",   NULL};
     const char *dot = strrchr(shmb_file_name(word), '.');
-    return dot && *word != '-' && is_one_of(endings, dot + 1);
+    return dot && *word != '-' && shmb_listed(endings, dot + 1);
 }
 
 /* One whose ending says nothing: behind -c, or behind -x and a language. */
@@ -58,7 +58,7 @@ static bool takes_value(const char *word) {
     static const char *const options[] = {"-D",       "-I",     "-MF",     "-MJ",      "-MQ",
                                           "-MT",      "-U",     "-Xclang", "-Xlinker", "-imacros",
                                           "-include", "-mllvm", "-o",      NULL};
-    return is_one_of(options, word);
+    return shmb_listed(options, word);
 }
 
 const char *shmb_compiler_source(char *const *words, bool or_output) {

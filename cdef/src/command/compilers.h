@@ -37,6 +37,8 @@ const char *shmb_compiler_source(char *const *words, bool or_output);
 extern const char *const shmb_caches[], *const shmb_build_tools[], *const shmb_cache_bypass[];
 
 size_t shmb_word_count(char *const *words);
+/* The word as a list has it; NULL: it has none. */
+const char *shmb_listed(const char *const *list, const char *word);
 enum { SHMB_PROGRAM_BYTES = 4096 }; /* PATH_MAX */
 const char *shmb_file_name(const char *path);
 /* Finds a program as execvp does and follows its links; false: there is none. */
