@@ -56,11 +56,6 @@ static shmb_status onnx_start(struct session *s, const char *file, OrtEnv **env,
 
 /* ---- The model ---- */
 
-/* What the URL says; NULL: nothing. */
-struct choice {
-    const char *threads, *providers, *library;
-};
-
 /* "CUDAExecutionProvider" and "CUDA" are one; the CPU is always there, and last. */
 static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *options,
                                 const char *name, size_t bytes, struct error *e) {
@@ -77,16 +72,16 @@ static shmb_status add_provider(const OrtFunction *api, OrtSessionOptions *optio
 }
 
 static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *options,
-                                    const struct choice *c, struct error *e) {
+                                    const char *number, const char *providers, struct error *e) {
     int32_t threads = 1;
-    if (c->threads && !shmb_url_number(c->threads, 1024, &threads))
+    if (number && !shmb_url_number(number, 1024, &threads))
         return shmb_fail(e, SHMB_INVALID,
                          "threads=%.60s: expected 1 to 1024, or 0 for as many as there are cores",
-                         c->threads);
+                         number);
     OrtStatus *status = ORT(api, SetIntraOpNumThreads)(options, threads);
     if (!status) status = ORT(api, DisableCpuMemArena)(options); /* it keeps memory */
     if (shmb_onnx_check(api, status, SHMB_INVALID, "ONNX Runtime", e)) return e->status;
-    for (const char *name = c->providers; name && *name;) {
+    for (const char *name = providers; name && *name;) {
         size_t bytes = strcspn(name, ",");
         if (add_provider(api, options, name, bytes, e)) return e->status;
         name += bytes + (name[bytes] == ',');
@@ -96,16 +91,15 @@ static shmb_status onnx_set_options(const OrtFunction *api, OrtSessionOptions *o
 
 shmb_status shmb_onnx_session_open(struct session *s, const char *file, struct url *url,
                                    struct error *e) {
-    const struct choice c = {.threads = shmb_url_take(url, "threads"),
-                             .providers = shmb_url_take(url, "providers"),
-                             .library = shmb_url_take(url, "library")};
+    const char *threads = shmb_url_take(url, "threads"), *library = shmb_url_take(url, "library"),
+               *providers = shmb_url_take(url, "providers");
     OrtEnv *env;
     OrtSessionOptions *options;
-    s->bindable = !c.providers;
-    if (onnx_start(s, c.library, &env, e)) return e->status;
+    s->bindable = !providers;
+    if (onnx_start(s, library, &env, e)) return e->status;
     if (shmb_onnx_check(s->api, ORT(s->api, CreateSessionOptions)(&options), SHMB_INVALID, file, e))
         return e->status;
-    if (!onnx_set_options(s->api, options, &c, e))
+    if (!onnx_set_options(s->api, options, threads, providers, e))
         shmb_onnx_check(s->api, ORT(s->api, CreateSession)(env, file, options, &s->session),
                         SHMB_INVALID, file, e);
     ORT(s->api, ReleaseSessionOptions)(options);

@@ -1,5 +1,4 @@
 /* A runner that, when its host is gone, connects and asks anew. */
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Questions that were sent and not yet received: shmb_send and shmb_receive. A kind that has one
  * question at a time answers it while it is sent. */
-
 #include <stdlib.h>
 #include <string.h>
 

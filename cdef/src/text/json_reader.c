@@ -187,9 +187,7 @@ void shmb_json_copy(const struct json_text *text, char *out) {
 bool shmb_json_is(const struct json_text *text, const char *literal) {
     size_t size = strlen(literal);
     char copy[64];
-    if (text->size != size) return false;
-    if (!text->escaped) return memcmp(text->raw, literal, size) == 0;
-    if (size > sizeof copy) return false;
+    if (text->size != size || size > sizeof copy) return false;
     shmb_json_copy(text, copy);
     return memcmp(copy, literal, size) == 0;
 }
