@@ -259,8 +259,8 @@ static int refuse(const char *folder, char **words) {
     return 1;
 }
 
-/* A stream that is closed must not become a file of ours, and children are waited for. A compiler
- * prints nowhere then, as clang does; that a command of ours cannot print is an error. */
+/* A stream that is closed must not become a file of ours, and children are waited for. Where stdout
+ * is closed, a compiler prints nowhere, as clang does by itself, and a command of ours fails. */
 static void use_usual_streams_and_signals(bool compiles) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd != 1 || compiles ? O_RDWR : O_RDONLY);

@@ -156,8 +156,8 @@ static void conversation_refuse(struct conversation *c, const char *why) {
 
 /* The compiler left, and the next one may be there already. What is in the pipe is the next one's,
  * since a compiler leaves only after its answer; but one that was killed may have left a question
- * that was not read. Its answer would go to the next one, and each later answer to the question
- * behind. Nobody can tell whose the bytes are, so all are dropped, and the next one sees the end of
+ * that was not read. The next one would get its answer, and from then on each answer one question
+ * late. Nobody can tell whose the bytes are, so all are dropped, and the next one sees the end of
  * its pipe. In LLVM's bytes, a header shows where a compiler begins. */
 static void conversation_left(struct conversation *c) {
     bool mixed = c->dirty && c->phase != ASKING;

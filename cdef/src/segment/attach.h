@@ -44,9 +44,9 @@ struct channel_line *shmb_segment_channel_line(const struct segment *s, uint32_t
  * *needed: how many bytes that takes. fd < 0: only counts them. */
 int shmb_segment_reserve(int fd, const struct superblock *b, uint64_t *needed);
 struct lane shmb_segment_lane(const struct segment *s, uint32_t channel, int direction);
-/* Reserves the memory of a slot; false: /dev/shm is full. The other finds the first slot without
- * memory and returns it; -1: there is none, or /dev/shm is full. */
+/* Reserves the memory of a slot; false: /dev/shm is full. */
 __attribute__((cold)) bool shmb_lane_back(struct lane *l, uint32_t slot);
+/* The same for the first slot without memory, which is returned; -1: none, or /dev/shm is full. */
 __attribute__((cold)) int shmb_lane_grow(struct lane *l);
 /* A private copy of a runner's label, into out[LABEL_BYTES + 1]. */
 void shmb_label_copy(const struct label *said, char *out);

@@ -7,9 +7,8 @@
 #include "base/order.h"
 #include "segment/segment.h"
 
-/* Fills a descriptor and stamps it: after this the other side may read it. While that side looks at
- * the stamp, each store fetches the line from its core, so nothing is filled that it does not need.
- */
+/* Fills a descriptor and stamps it: after this the other side may read it. That side looks at the
+ * stamp meanwhile, which takes the cache line from us, so only what it needs is filled. */
 static inline void ring_push(struct descriptor *ring, uint32_t slots, uint64_t position,
                              const struct descriptor *d) {
     struct descriptor *to = &ring[position & (slots - 1)];

@@ -125,8 +125,8 @@ struct host_line {
     /* how long an answer may take, ns; 0: the default; UINT64_MAX: as long as the host lives */
     _Atomic uint64_t deadline;
     _Atomic uint32_t workers; /* how many hosts share the name: a hint; 0: one */
-    /* wait_hint changes at every other wait, and runners read the words above: apart, in another
-     * cache line, it does not take those away from them */
+    /* keeps wait_hint, which changes at every other wait, out of the cache line of the words above,
+     * which runners read */
     uint8_t between[128 - 28];
     struct wait_hint wait_hint;
     uint8_t unused[256 - 128 - 24];
