@@ -98,11 +98,15 @@ def sweeper_of(name):
     return file
 
 
-def test_a_sweep_under_way_is_waited_for_and_a_stuck_one_is_not_for_ever(name, dead_host):
+def test_a_sweep_under_way_is_waited_for_and_a_stuck_one_is_not_for_ever(
+    name, dead_host, monkeypatch
+):
     dead_host()
     sweeper = sweeper_of(name)
-    threading.Timer(0.1, sweeper.close).start()
-    Host(name).close()
+    with monkeypatch.context() as patient:
+        patient.setattr(segment, "SWEEP_SECONDS", 30)
+        threading.Timer(0.1, sweeper.close).start()
+        Host(name).close()
     dead_host()
     with sweeper_of(name), pytest.raises(InUseError):
         Host(name)

@@ -61,8 +61,7 @@ def test_demo_without_a_compiler_says_what_to_install(tmp_path):
 def test_demo_leaves_nothing_when_it_is_ended():
     process = subprocess.Popen([*SHMBRIDGE, "demo"], text=True, stdout=subprocess.PIPE, cwd="/")
     assert process.stdout
-    while "serve" not in process.stdout.readline():
-        pass
+    assert any("serve" in line for line in process.stdout)
     time.sleep(0.5)
     process.terminate()
     process.communicate(timeout=20)

@@ -266,7 +266,8 @@ def test_lists_of_a_runner_that_has_gone_are_in_no_batch(host, runners, in_threa
     """It gives up while its batch waits for a second request."""
     (asker,) = runners(1)
     filling = in_thread(next, host.batches(max_size=2, max_wait=86400))
-    with connect(host.url, deadline=0.2) as runner, pytest.raises(DeadlineError):
+    with connect(host.url) as runner, pytest.raises(DeadlineError):
+        runner.set_deadline(0.2)
         runner.evaluate({"texts": ["gone"]})
     until(lambda: host.runners == 1)
     asking = in_thread(asker.evaluate, {"texts": ["here"]})
@@ -279,8 +280,7 @@ def test_lists_of_a_runner_that_has_gone_are_in_no_batch(host, runners, in_threa
 def test_closing_the_host_ends_the_wait_for_more(host, runners, in_thread):
     asking = [in_thread(runner.evaluate, {"x": 1}) for runner in runners(2)[:1]]
     batches = in_thread(next, host.batches(max_wait=86400))
-    while lib.shmb_host_waiting(host._h) == 0:
-        pass  # until the host has the first request
+    until(lambda: lib.shmb_host_waiting(host._h))  # the host has the first request
     host.close()
     batch = batches.result()
     assert len(batch) == 1

@@ -176,7 +176,8 @@ def test_a_wish_that_is_no_dtype_is_an_error(serve, echo):
 
 def test_a_list_cannot_be_read_once_its_runner_has_gone(host, in_thread):
     def give_up():
-        with connect(host.url, deadline=0.05) as runner, pytest.raises(DeadlineError):
+        with connect(host.url) as runner, pytest.raises(DeadlineError):
+            runner.set_deadline(0.5)
             runner.evaluate({"rows": [[1, 2], [3]], "x": np.arange(3)})
 
     giving_up = in_thread(give_up)

@@ -1,5 +1,6 @@
 """host.start: a model that serves in a thread, beside whoever started it."""
 
+import contextlib
 import functools
 import signal
 import threading
@@ -7,7 +8,15 @@ import threading
 import pytest
 from support.processes import until
 
-from shmbridge import Host, InvalidError, ModelError, ShmbridgeError, connect
+from shmbridge import (
+    ClosedError,
+    DeadlineError,
+    Host,
+    InvalidError,
+    ModelError,
+    ShmbridgeError,
+    connect,
+)
 from shmbridge._native import lib
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
@@ -96,8 +105,7 @@ def test_the_end_does_not_wait_for_more_of_a_batch(name, in_thread):
         with host.start(lambda batch: [7] * len(batch), **options), connect(name):
             runner = connect(name)
             asking = in_thread(runner.evaluate, {"x": 1})
-            while lib.shmb_host_waiting(host._h) == 0:
-                pass
+            until(lambda: lib.shmb_host_waiting(host._h))
         assert asking.result() == 7
         runner.close()
 
@@ -106,18 +114,16 @@ def test_busy_runners_do_not_keep_it_from_ending(name, in_thread):
     ended = threading.Event()
 
     def ask():
-        with connect(name, connect_timeout=5) as runner:
+        with connect(name) as runner:
+            runner.set_deadline(0.2)
             while not ended.is_set():
-                try:
-                    runner.evaluate({"x": 1}, deadline=0.2)
-                except Exception:
-                    ended.wait(0.05)
+                with contextlib.suppress(DeadlineError, ClosedError):
+                    runner.evaluate({"x": 1})
 
     with Host(name) as host:
         asking = [in_thread(ask) for _ in range(3)]
         with host.start(lambda request: 1) as serving:
-            while host.runners < 3:
-                pass
+            until(lambda: host.runners == 3)
         assert not serving.alive
         ended.set()
     for call in asking:
@@ -142,8 +148,7 @@ def test_a_model_that_hangs_does_not_keep_the_end(name, in_thread):
             host.start(len)
         go.set()
         assert asking.result() == 5
-        while serving.alive:
-            pass
+        until(lambda: not serving.alive)
         with host.start(lambda request: 6):
             assert runner.evaluate({"x": 1}) == 6
             runner.close()
@@ -168,8 +173,7 @@ def test_what_ends_the_thread_is_told_at_once_and_raised_at_the_end(name, caplog
         with pytest.raises(SystemExit, match="enough"), host.start(quits) as serving:
             with pytest.raises(ModelError), connect(name) as runner:
                 runner.evaluate({"x": 1})
-            while serving.alive:
-                pass
+            until(lambda: not serving.alive)
             assert "enough" in caplog.text
         serving.stop()  # it has been told
 
@@ -187,8 +191,7 @@ def test_closing_the_host_or_until_idle_ends_it_quietly(name, idle):
         assert idle or serving.alive
         if not idle:
             host.close()
-        while serving.alive:
-            pass
+        until(lambda: not serving.alive)
 
 
 PROGRAM = """

@@ -103,7 +103,8 @@ def test_runners_that_give_up_again_and_again_get_no_advice_of_another_question(
         return -int(request["i"])
 
     given_up = 0
-    with serve(model), shmbridge.connect(tap().host.url, deadline=0.004) as runner:
+    with serve(model), shmbridge.connect(tap().host.url) as runner:
+        runner.set_deadline(0.004)
         for i in range(200):
             try:
                 assert runner.evaluate({"i": i}) == -i

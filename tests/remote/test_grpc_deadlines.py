@@ -33,7 +33,8 @@ def test_a_compiler_that_serves_itself_waits_as_long_as_its_trainer_lives(servin
 def test_what_a_runner_gives_up_frees_its_channel(serving):
     go = threading.Event()
     host = serving(lambda request: go.wait(20) and 1, channels=1)
-    with connect(host.url, deadline=0.1) as runner, pytest.raises(DeadlineError):
+    with connect(host.url) as runner, pytest.raises(DeadlineError):
+        runner.set_deadline(0.1)
         runner.evaluate({"x": 1})
     go.set()
     with connect(host.url) as runner:

@@ -222,7 +222,8 @@ def test_spare_runners_are_not_waited_for_in_batches(tuner, in_thread):
 def test_a_users_deadline_is_the_calls(serving, tuner):
     go = threading.Event()
     host = serving(lambda request: go.wait(20) and {"unroll": 1}, f"{ANY}?{DECIDE}", channels=1)
-    with connect(f"{host.url}?{DECIDE}", deadline=0.2) as runner:
+    with connect(f"{host.url}?{DECIDE}") as runner:
+        runner.set_deadline(0.2)
         with pytest.raises(DeadlineError):
             runner.evaluate(QUESTION)
         go.set()
