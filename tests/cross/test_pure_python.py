@@ -223,7 +223,7 @@ def test_the_host_refuses_what_the_protocol_refuses(name):
                 assert honest_runner.evaluate({"x": 1}) == 1
 
         check()
-    assert outcomes[Status.CORRUPT] > EXAMPLES / 5 and outcomes[None] > EXAMPLES / 10, outcomes
+    assert outcomes[Status.CORRUPT] and outcomes[None], outcomes
 
 
 def test_the_runner_refuses_what_the_protocol_refuses(name):
@@ -264,4 +264,4 @@ def test_the_runner_refuses_what_the_protocol_refuses(name):
                 assert honest_runner.evaluate({"x": np.array(1)}) == 1
 
         check()
-    assert outcomes[Status.CORRUPT] > EXAMPLES / 5 and outcomes[None] > EXAMPLES / 10, outcomes
+    assert outcomes[Status.CORRUPT] and outcomes[None], outcomes
