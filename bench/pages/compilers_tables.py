@@ -85,17 +85,17 @@ def integration(found: Found) -> list[str]:
 
 
 def training(found: Found) -> list[str]:
-    rows = []
-    for each in found["rows"]:
-        one = next(way["seconds"] for way in each["ways"] if way["way"] == "shm")
-        for way in each["ways"]:
-            ratio = span(per(way["seconds"], one)) if way["way"] != "shm" else f"{span(one)} s"
-            rows.append([each["workers"], f"`{way['way']}`", ratio])
-    same = all(each["same"] for each in found["rows"])
-    equal = "the same weights" if same else "DIFFERENT weights"
-    episodes = found["rows"][0]["episodes"]
-    text = f"In {found['rounds']} rounds of {episodes} episodes, all URLs ended with {equal}."
-    head = ["workers", "transport", "time / shm"]
+    """Trainings by URL: a column for each."""
+    rows: list[list[object]] = [["episodes", *(each["episodes"] for each in found["rows"])]]
+    for way in found["rows"][0]["ways"]:
+        rows.append([f"`{way}`"])
+        for each in found["rows"]:
+            its, shm = ([t[-1] for t in each["ways"].get(name, [])] for name in (way, "shm"))
+            ratio = f"{span(shm)} s" if way == "shm" else span(per(its, shm)) if its else "-"
+            rows[-1].append(ratio)
+    same = "the same" if all(each["same"] for each in found["rows"]) else "DIFFERENT"
+    text = f"All URLs ended with {same} weights."
+    head = ["time / shm", *(each["name"] for each in found["rows"])]
     return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
 
 

@@ -105,11 +105,14 @@ def draw_scale(found: Found, path: Path) -> None:
 
 
 def draw_training(found: Found, path: Path) -> None:
-    """Time of a training with several compilers, as multiples of shared memory's."""
-    row = max(found["rows"], key=lambda each: each["workers"])
-    names = {"shm": "shm://", "pipe": "named pipes", "grpc": "gRPC", "original": "processes"}
-    one = next(way["seconds"] for way in row["ways"] if way["way"] == "shm")
-    ratios = {names[way["way"]]: statistics.median(per(way["seconds"], one)) for way in row["ways"]}
+    """Time of a training with a process for each action, as multiples of shared memory's."""
+    seconds = {row["name"]: row["ways"] for row in found["rows"]}
+    ratios = {
+        name: statistics.median(
+            a[-1] / b[-1] for a, b in zip(ways["original"], ways["shm"], strict=True)
+        )
+        for name, ways in seconds.items()
+    }
     bars(ratios, short, path)
 
 
@@ -120,7 +123,7 @@ PICTURES: dict[str, tuple[Callable[[Found, Path], None], str]] = {
     "scale": (draw_scale, "Answers a second of one Python host, by number of compilers"),
     "training": (
         draw_training,
-        "Time of a training with five compilers, compared with shared memory",
+        "Time of a training with a process for each action, compared with shared memory",
     ),
     "peers": (draw_peers, "Median time of a question back to back, by library"),
 }

@@ -1,226 +1,165 @@
-"""The cost of transport in a whole training: POSET-RL with the same learner and episodes through shared
-memory, named pipes and gRPC, and as its authors did at first, who started opt and llvm-ir2vec for each
-step.
+"""The cost of transport in a whole training: POSET-RL through shared memory, named pipes and gRPC, and
+as its authors did at first, who started opt and llvm-ir2vec for each step.
 
-    python bench training [--workers 1,5] [--rounds N] [--json FILE]
+    python bench training [--only NAME,...] [--json FILE]
 
-The compiler is opt with examples/phase_ordering, which compiles one file of Lua with 15 actions in each
-episode. The learner is REINFORCE with a linear softmax policy, in numpy and in the trainer's one thread,
-because the compiler's time counts here. Each worker has its own address, so that equal seeds give equal
-episodes in every way, and the weights can be compared; those of `original` differ, since llvm-ir2vec
-prints two decimals. gRPC is reached through `shmbridge relay`, since C++ alone would start Python in
-every compiler. Needs `pip install 'shmbridge[gym,grpc]'`, and what `deploy phases` needs.
+Double DQN, that of examples/phase_ordering, chooses 15 actions of an episode from the module's IR2Vec
+embedding. llc and llvm-mca compute the reward, which the time includes. It learns after each episode,
+or after each five with five workers. Draws depend on the episode and the step alone, so that all URLs
+have equal episodes, and the weights can be compared; `original` soon chooses other actions. gRPC is in
+C++ in the compiler. Needs what `deploy phases` and `threads` need.
 """
 
+import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+import shmbridge
 from bench.compilers.cases import bitcode, poset_rl
 from bench.compilers.plugins import EXAMPLES
-from bench.compilers.ways import free_port
+from bench.compilers.ways import build_grpc_runner, free_port
 from bench.pages.results_page import report
-from bench.program import SHMBRIDGE, machine, options, turns
+from bench.program import machine, options, turns
 from bench.sources import fetch_source
-from shmbridge.envs import CompilerEnv
-from shmbridge.training.scores import ir_instructions
+from shmbridge.training import Module, Task
+
+sys.path.append(str(EXAMPLES / "phase_ordering"))
+import poset_rl as agent  # noqa: E402
 
 WAYS = ("shm", "pipe", "grpc", "original")
-EPISODES, ACTIONS, STEPS = 20, 34, 15  # of all workers; of the compiler
-# An opt for each episode.
-COMPILER = 'for i in $(seq $EPISODES); do "$@" || exit; done'
+# The source, workers, episodes, rounds, ways.
+TRAININGS = {
+    "ltable.c": ("lua", 1, 10, 2, WAYS),
+    "5 workers": ("lua", 5, 10, 4, WAYS),
+    "Lua": ("lua", 1, 3, 1, WAYS),
+    "zstd": ("zstd", 1, 2, 1, ("shm", "original")),
+    "SQLite": ("sqlite", 1, 2, 1, ("shm", "original")),
+}
+LIMIT = 600.0  # seconds of a compilation
 
 
-class Learner:
-    """REINFORCE (Williams 1992) with a linear softmax policy and a running mean as its baseline."""
+class Training:
+    """One training of a program by one way."""
 
-    def __init__(self, actions: int, workers: int) -> None:
-        self.actions, self.random = actions, np.random.default_rng(0)
-        self.weights: Any = None
-        self.mean = 0.0
-        self.steps: list[list[tuple[Any, Any]]] = [[] for _ in range(workers)]  # x, d log p / d Wx
-        self.rewards: list[list[float]] = [[] for _ in range(workers)]
+    def __init__(self, way: str, module: Module, task: Task, baseline: Any) -> None:
+        self.way, self.module, self.task, self.baseline = way, module, task, baseline
+        self.learner = agent.Learner(0)
 
-    def act(self, worker: int, observation: dict[str, Any]) -> int:
-        """Draws an action."""
-        x = np.arcsinh(observation["ir2vec"].astype(np.float64))
-        if self.weights is None:
-            self.weights = np.zeros((self.actions, len(x)))
-        scores = self.weights @ x
-        p = np.exp(scores - scores.max())
-        p /= p.sum()
-        action = int(self.random.choice(self.actions, p=p))
-        p *= -1
-        p[action] += 1
-        self.steps[worker].append((x, p))
-        return action
+    def run(self, workers: int, episodes: int) -> list[float]:
+        """The seconds until the end of each update."""
+        seconds = list[float]()
+        with ThreadPoolExecutor(workers) as pool, tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            for first in range(0, episodes, workers):
+                epsilon = max(0.05, 1 - 1.5 * first / episodes)  # as in poset_rl.py
+                files = [Path(folder) / str(first + i) for i in range(workers)]
+                for episode in pool.map(self.episode, files, [epsilon] * workers):
+                    self.learner.memory.append(agent.transitions(self.learner.q, episode))
+                self.learner.learn()
+                seconds.append(time.perf_counter() - began)
+        return seconds
 
-    def end(self, worker: int) -> None:
-        """Learns from a worker's episode."""
-        total = sum(self.rewards[worker])
-        for x, gradient in self.steps[worker]:
-            self.weights += 0.02 * (total - self.mean) * np.outer(gradient, x) / len(x)
-        self.mean += 0.05 * (total - self.mean)
-        self.steps[worker].clear()
-        self.rewards[worker].clear()
+    def episode(self, to: Path, epsilon: float) -> Any:
+        """The episode with the number to.name."""
+        q, steps = self.learner.q, list[tuple[Any, int]]()
 
+        def choose(observation: Any) -> int:
+            """The best action, or a random one."""
+            x = np.float32(observation["ir2vec"]).reshape(1, -1)
+            action = int(q.outputs(q.inputs({"ir2vec": x})).argmax())
+            random = np.random.default_rng((int(to.name), len(steps)))
+            if random.random() < epsilon:
+                action = int(random.integers(len(agent.ACTIONS)))
+            steps.append((x[0], action))
+            return action
 
-class Original:
-    """An environment that starts two processes for each step."""
+        scores = self.compile(choose, to)
+        if len(steps) != agent.STEPS:
+            raise RuntimeError(f"{self.way}: expected {agent.STEPS} actions, found {len(steps)}")
+        x, actions = map(np.array, zip(*steps, strict=True))
+        gain = agent.reward(SimpleNamespace(scores=scores), self.baseline)
+        return SimpleNamespace(features={"ir2vec": x}, advice={"advice": actions}, reward=gain)
 
-    def __init__(self, module: Path, folder: Path, number: int) -> None:
-        self.module, self.vocabulary = module, module.with_name("ir2vec.json")
-        self.now, self.to = module, folder / f"{number}.ll"
-
-    def observe(self) -> dict[str, Any]:
-        words = ["llvm-ir2vec-22", "embeddings", f"--ir2vec-vocab-path={self.vocabulary}"]
-        said = subprocess.check_output([*words, self.now, "-o", "-"], text=True)
-        found = re.findall(r"\[(.*?)\]", said, re.DOTALL)
-        return {"ir2vec": np.sum([np.array(each.split(), np.float32) for each in found], axis=0)}
-
-    def reset(self) -> Any:
-        self.now, self.steps, self.size = self.module, 0, ir_instructions(self.module)
-        return self.observe(), {}
-
-    def send(self, action: int) -> None:
-        words = ["opt-22", f"-passes={actions()[action]}", self.now, "-S", "-o", self.to]
-        self.running, self.now = subprocess.Popen(words), self.to
-
-    def receive(self) -> Any:
-        self.steps += 1
-        if self.running.wait():
-            return None, 0.0, True, False, {"error": "opt has failed"}
-        before, self.size = self.size, ir_instructions(self.now)
-        reward = float(np.log((before + 1) / (self.size + 1)))
-        return self.observe(), reward, self.steps == STEPS, False, {}
+    def compile(self, choose: Callable[[Any], int], to: Path) -> Any:
+        """Its scores."""
+        if self.way == "original":
+            module = self.module.path
+            agent.original(choose, module.with_name("ir2vec.json"), module, to)
+            return {name: score(to) for name, score in self.task.scores.items()}
+        url = {
+            "shm": f"shm://training-{os.getpid()}-{to.name}",
+            "pipe": f"pipe://{to}?serdes=flatbuffers",
+            "grpc": f"grpc://127.0.0.1:{free_port()}",
+        }[self.way]
+        with shmbridge.Host(url) as host, host.start(choose):
+            outcome = self.task.run(self.module, url)
+        if not outcome.ok:
+            raise RuntimeError(f"{self.way}: {outcome}")
+        return outcome.scores
 
 
-def actions() -> list[str]:
-    lines = (EXAMPLES / "phase_ordering/poset_rl.txt").read_text().splitlines()
-    return [line for line in lines if not line.startswith("#")]
+def exact(vocabulary: Path) -> None:
+    """Makes the embeddings multiples of 0.01, because llvm-ir2vec prints two decimals: its vectors count
+    1, 0.5 or 0.2 times."""
+    parts = json.loads(vocabulary.read_text())
+    for part in parts.values():
+        part |= {name: (100 * np.array(x)).round(1).tolist() for name, x in part.items()}
+    vocabulary.write_text(json.dumps(parts))
 
 
-def train(envs: Sequence[Any], episodes: int, learner: Learner) -> float:
-    """This many episodes of each worker, in step: seconds since all compilers have asked."""
-    left = [episodes] * len(envs)
-    observations: list[Any] = [None] * len(envs)
-    with ThreadPoolExecutor(len(envs)) as pool:
-
-        def reset(workers: list[int]) -> None:
-            # together: each has a host, which receives meanwhile
-            its = pool.map(lambda i: envs[i].reset()[0], workers)
-            for i, observation in zip(workers, its, strict=True):
-                observations[i] = observation
-
-        reset(list(range(len(envs))))
-        began = time.perf_counter()
-        while running := [i for i, more in enumerate(left) if more]:
-            for i in running:
-                envs[i].send(learner.act(i, observations[i]))
-            over = []
-            for i in running:
-                observations[i], reward, terminated, truncated, info = envs[i].receive()
-                if "error" in info:
-                    raise RuntimeError(f"a compiler failed: {info['error']}")
-                learner.rewards[i].append(reward)
-                if terminated or truncated:
-                    learner.end(i)
-                    left[i] -= 1
-                    over += [i] if left[i] else []
-            reset(over)
-        return time.perf_counter() - began
+def tasks(folder: Path) -> dict[str, Task]:
+    """How each way compiles; `original` only scores."""
+    asking, _ = poset_rl(folder)
+    exact(folder / "ir2vec.json")
+    by_grpc = ["env", f"LD_PRELOAD={build_grpc_runner(folder)}", *asking]
+    found = {way: agent.scored(by_grpc if way == "grpc" else asking) for way in WAYS}
+    for task in found.values():
+        task.seconds = LIMIT
+        task.scores.pop("instructions", None)  # no part of the reward
+    return found
 
 
-@contextmanager
-def addresses(
-    way: str, workers: int, folder: Path
-) -> Iterator[tuple[list[CompilerEnv], list[str]]]:
-    """The trainer's environments, and the URLs that their compilers open."""
-    with ExitStack() as stack:
-        envs, urls = [], []
-        for i in range(workers):
-            name = f"shm://training-{os.getpid()}-{i}"
-            host = {
-                "shm": name,
-                "pipe": f"pipe://{folder}/{i}?serdes=flatbuffers",
-                "grpc": f"grpc://127.0.0.1:{free_port()}",
-            }[way]
-            env = CompilerEnv(host, actions=None, timeout=60)
-            envs.append(stack.enter_context(closing(env)))
-            if way == "grpc":
-                relay = [SHMBRIDGE, "relay", name, host]
-                process = subprocess.Popen(relay, stdout=subprocess.DEVNULL)
-                stack.callback(process.wait)
-                stack.callback(process.terminate)
-            urls.append(
-                f"{host if way == 'pipe' else name}{'&' if '?' in host else '?'}connect_timeout=30"
-            )
-        yield envs, urls
-
-
-def measure(way: str, workers: int, asking: list[str], module: Path) -> dict[str, Any]:
-    """One training and its weights."""
-    episodes = EPISODES // workers
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
-        learner = Learner(ACTIONS, workers)
-        if way == "original":
-            envs, urls = [Original(module, folder, i) for i in range(workers)], list[str]()
-        else:
-            envs, urls = stack.enter_context(addresses(way, workers, folder))
-        for url in urls:
-            command = ["sh", "-c", COMPILER, "compiler", *asking, str(module), "-o", "/dev/null"]
-            env = {**os.environ, "SHMBRIDGE_URL": url, "EPISODES": str(episodes)}
-            compiler = subprocess.Popen(command, env=env, start_new_session=True)
-            stack.callback(compiler.wait)
-            stack.callback(os.killpg, compiler.pid, signal.SIGTERM)
-        seconds = train(envs, episodes, learner)
-    return {"seconds": seconds, "learnt": learner.weights.tobytes().hex()[-64:]}
-
-
-def row(workers: int, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The JSON of all ways."""
-    learnt = {
-        each["learnt"] for way, rounds in found.items() for each in rounds if way != "original"
-    }
-    ways = []
-    for way, rounds in found.items():
-        ways.append({"way": way, "seconds": [each["seconds"] for each in rounds]})
-    same = len(learnt) == 1
-    return {"workers": workers, "episodes": EPISODES, "same": same, "ways": ways}
+def measure(name: str, folder: Path, task: dict[str, Task]) -> dict[str, Any]:
+    """The JSON of a training by all ways."""
+    program, workers, episodes, rounds, ways = TRAININGS[name]
+    source = fetch_source(folder, program)
+    source = source.with_name("ltable.c") if rounds > 1 else source
+    module = Module(name, bitcode(source, folder / f"{name}.ll"))
+    baseline, same = task["shm"].baseline(module), True
+    seconds: dict[str, list[list[float]]] = {way: [] for way in ways}
+    for i in range(rounds):
+        learned = set()
+        for way in turns(ways, i):
+            training = Training(way, module, task[way], baseline)
+            seconds[way].append(training.run(workers, episodes))
+            if way != "original":
+                learned.add(training.learner.q.layers[-1][0].tobytes())
+            print(name, way, *(f"{each:.1f}" for each in seconds[way][-1]), flush=True)
+        same &= len(learned) == 1
+    return {"name": name, "episodes": episodes, "ways": seconds, "same": same}
 
 
 def main() -> None:
-    parser = options(__doc__, rounds=3)
-    parser.add_argument("--workers", default="1,5")
+    parser = options(__doc__)
+    parser.add_argument("--only", default=",".join(TRAININGS), help="of " + ",".join(TRAININGS))
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the started processes
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        asking, _ = poset_rl(Path(folder))
-        module = bitcode(
-            fetch_source(Path(folder), "lua").with_name("ltable.c"), Path(folder) / "ltable.ll"
-        )
-        for workers in map(int, given.workers.split(",")):
-            found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-            for i in range(given.rounds):
-                for way in turns(WAYS, i):
-                    found[way].append(measure(way, workers, asking, module))
-            results.append(row(workers, found))
-    whole = {"machine": machine(), "rounds": given.rounds, "rows": results}
-    report("training", whole, given.json)
+    found: dict[str, Any] = {"machine": machine()}
+    with tempfile.TemporaryDirectory() as name:
+        task = tasks(Path(name))
+        found["rows"] = [measure(each, Path(name), task) for each in given.only.split(",")]
+    report("training", found, given.json)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -105,16 +105,15 @@ def learnt(corpora: dict[str, Corpus], seed: int, updates: int, episodes: int) -
 # ---- The original way ----
 
 
-def original(q: Q, vocabulary: Path, module: Path, to: Path) -> list[int]:
-    """Starts llvm-ir2vec and opt for each step. The actions."""
+def original(choose: Callable[[Any], int], vocabulary: Path, module: Path, to: Path) -> list[int]:
+    """Starts llvm-ir2vec and opt for each step. The actions, chosen by the observation."""
     actions, opt = list[int](), ["opt-22", "-preserve-bc-uselistorder", "-o", to]
     subprocess.run([*opt, "-passes=always-inline", module], check=True)  # as the plug-in begins
     words = ["llvm-ir2vec-22", "embeddings", f"--ir2vec-vocab-path={vocabulary}", "-o", "-"]
     for _ in range(STEPS):
         found = re.findall(r"\[(.*?)\]", shared.said(*words, to), re.DOTALL)
         functions = [np.array(each.split(), np.float32) for each in found]
-        x = q.inputs({"ir2vec": np.sum(functions, axis=0)[None]})
-        actions.append(int(q.outputs(x).argmax()))
+        actions.append(choose({"ir2vec": np.sum(functions, axis=0)[None]}))
         subprocess.run([*opt, f"-passes={ACTIONS[actions[-1]]}", to], check=True)
     return actions
 
@@ -158,6 +157,7 @@ def main() -> None:
 if __name__ == "__main__":
     if "original" in sys.argv:
         model, *paths = map(Path, sys.argv[2:])
-        print(*original(Q.read_onnx(model), *paths))
+        q = Q.read_onnx(model)
+        print(*original(lambda x: int(q.outputs(q.inputs(x)).argmax()), *paths))
     else:
         main()
