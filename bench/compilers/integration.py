@@ -4,14 +4,16 @@
 
 plug-ins  of the examples: lines of code, those among them that use the library, bytes of the built
           file
-by hand   lines of the functions that ask this folder's policy through a protocol of one's own, and of
-          those that do it with the library
+by hand   lines of the functions that ask this folder's policy, or POSET-RL's, through a protocol of
+          one's own, and of those that do it with the library
 compilers clang with the inliner's plug-in: bytes of the files that it loads, threads and memory, by URL
 """
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -23,7 +25,7 @@ from bench.compilers.cases import inliner
 from bench.compilers.plugins import EXAMPLES, build_plugin
 from bench.compilers.ways import start
 from bench.pages.results_page import report
-from bench.program import BENCH, SHMBRIDGE, machine, options
+from bench.program import BENCH, SHMBRIDGE, machine, options, started
 from bench.sources import fetch_source
 
 PLUGINS = ("llvm/inliner", "phase_ordering", "loops", "unroll", "regalloc")
@@ -32,7 +34,7 @@ USES = re.compile(
     r"shmb|\bRunner\b|\bAgents?\b|next_agent|populate|\bfeature<|evaluate|set_done|add_reward"
     r"|on_error|void reset\(|void step\(|\bAction\b|\bURL\b"
 )
-COMPILERS, ORIGINAL = BENCH / "compilers", EXAMPLES / "phase_ordering/poset_rl.py"
+COMPILERS, PHASES = BENCH / "compilers", EXAMPLES / "phase_ordering"
 # Functions of the compiler's side, then of the model's. A file without functions counts whole.
 BY_HAND: dict[str, tuple[dict[Path, str], dict[Path, str]]] = {
     "the library, every URL": ({COMPILERS / "compilation_ask.c": "open_model ask close_model"}, {}),
@@ -47,7 +49,14 @@ BY_HAND: dict[str, tuple[dict[Path, str], dict[Path, str]]] = {
         {COMPILERS / "compilation_ask.c": "open_end send_all open_channel ask_channel"},
         {COMPILERS / "compilation_hosts.py": "serve_llvm"},
     ),
-    "a process for each step": ({}, {ORIGINAL: "original"}),
+    "POSET-RL's own gRPC service": (
+        {
+            COMPILERS / "phases.proto": "",
+            COMPILERS / "phases_grpc.cpp": "open_policy choose close_policy",
+        },
+        {COMPILERS / "phases_host.py": "serve"},
+    ),
+    "POSET-RL, a process for each step": ({}, {PHASES / "poset_rl.py": "original"}),
 }
 
 
@@ -72,6 +81,25 @@ def by_hand() -> list[dict[str, Any]]:
         counts = [sum(len(lines(*each)) for each in side.items()) for side in sides]
         rows.append({"name": name, "compiler": counts[0], "model": counts[1]})
     return rows
+
+
+def ask_poset_rl(folder: Path) -> int:
+    """Builds POSET-RL's service, so that what is counted works: the action that it chooses."""
+    plugin = Path(shutil.which("grpc_cpp_plugin") or "")
+    to = [f"--{language}_out={folder}" for language in ("cpp", "grpc", "python")]
+    protoc = [plugin.with_name("protoc"), f"-I{COMPILERS}", f"--plugin=protoc-gen-grpc={plugin}"]
+    subprocess.run([*protoc, *to, "phases.proto"], check=True)
+    its = subprocess.check_output(["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"])
+    sources, client = (
+        [COMPILERS / "phases_grpc.cpp", *folder.glob("phases.*.cc")],
+        folder / "phases",
+    )
+    flags = [*its.decode().split(), "-o", client]
+    subprocess.run(["c++", "-std=c++17", f"-I{folder}", *sources, *flags], check=True)
+    host = [sys.executable, COMPILERS / "phases_host.py", f"unix:{folder}/socket"]
+    env = os.environ | {"PYTHONPATH": f"{folder}:{PHASES}"}
+    with started(*host, PHASES / "poset_rl.onnx", env=env):
+        return int(subprocess.check_output([client, f"unix:{folder}/socket"]))
 
 
 def plugins(folder: Path) -> list[dict[str, Any]]:
@@ -116,6 +144,7 @@ def compilers(folder: Path) -> list[dict[str, Any]]:
 def main() -> None:
     given = options(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        assert ask_poset_rl(Path(folder)) >= 0
         found = {"machine": machine(), "rows": plugins(Path(folder)), "by hand": by_hand()}
         found["compilers"] = compilers(Path(folder))
     library = next(Path(SHMBRIDGE).parents[1].glob("lib/python*/*/shmbridge/**/libshmbridge.so*"))
