@@ -152,12 +152,7 @@ void shmb_pipe_server_flush(shmb_pipe_server *server) {
 /* Each one's turn; how many questions have no answer yet. */
 static int turns(shmb_pipe_server *server) {
     int asking = 0;
-    bool owing = false;
-    for (int i = 0; i < server->count; i++)
-        owing |=
-            server->conversations[i]->phase == ASKING || server->conversations[i]->stream.out.size;
-    if (owing)
-        shmb_conversations_note(server); /* the next compiler must not get the last one's answer */
+    shmb_conversations_note(server); /* the next compiler must not get the last one's answer */
     for (int i = 0; i < server->count; i++) {
         shmb_conversation_turn(server->conversations[i]);
         asking += server->conversations[i]->phase == ASKING;

@@ -61,10 +61,13 @@ static void died_while_the_model_computed(struct compilers *s, bool looks) {
 }
 
 static void died_before_it_read(struct compilers *s, bool looks) {
+    char byte;
     struct client c = client_open(&s->pipes);
     client_ask(&c, "dead");
     compilers_answer(s, compilers_receive(s, PATIENCE_MS));
+    CHECK(compilers_receive(s, 5) == -1);
     c = replace(s, &c, looks);
+    CHECK(compilers_receive(s, 5) == -1 && read(c.from, &byte, 1) < 0); /* nothing is left of it */
     client_ask(&c, "next");
     compilers_answer(s, compilers_receive(s, PATIENCE_MS));
     client_expect(&c, "next!");
