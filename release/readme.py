@@ -3,7 +3,7 @@
     python release/readme.py FOLDER TAG
 
 The address is `Repository` in project.urls of the folder's pyproject.toml. Without one, README
-stays as it is.
+stays as it is, and a line says so.
 """
 
 import re
@@ -18,6 +18,8 @@ def main(folder: Path, tag: str) -> None:
         readme = folder / "README.md"
         text = re.sub(r"(!\[[^]]*\]\()(?!\w+:|#)", rf"\1{address}/raw/{tag}/", readme.read_text())
         readme.write_text(re.sub(r"(\]\()(?!\w+:|#)", rf"\1{address}/blob/{tag}/", text))
+    else:
+        print("README's links stay relative: expected Repository in pyproject's project.urls")
 
 
 if __name__ == "__main__":

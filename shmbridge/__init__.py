@@ -47,7 +47,9 @@ _MODULES = {
     "TensorSpec": "shmbridge._values.dtypes",
     "connect": "shmbridge._runner.runner",
 }
-__all__ = [*_MODULES, "__version__"]
+# Literals, because type checkers evaluate no other.
+__all__ = ["Batch", "Host", "Ragged", "Request", "Runner", "Serving", "StringList"]
+__all__ += ["TensorSpec", "connect", "__version__"]
 __all__ += _errors.__all__
 
 

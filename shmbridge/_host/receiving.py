@@ -22,6 +22,7 @@ from shmbridge.errors import ForkedError, MismatchError, ShmbridgeError, raise_s
 SLICE_NS = 100_000_000  # a wait asks after signals at least this often
 CACHED = 1024  # layouts, each of a slot and the dims of a message
 FORGOTTEN = 1.0  # seconds without a reply after which a held request is told of
+TURNS_PER_LOOK = 64
 FOREVER = 1e9  # seconds; inf is no int
 
 
@@ -60,18 +61,19 @@ class Receiving:
     ) -> None:
         self._segment, self._h = segment, segment.host
         self.name, self._url = segment.name, f"shm://{segment.name}"
+        self._layouts: dict[int, Layout] = {}  # by key
+        self._pending: list[Request] = []  # received, and nobody's yet
+        self._closed = False  # from here on an interrupt leaves a host that close() can end
         self._address = int(ffi.cast("uintptr_t", self._h))  # for _fastpath
         self._memory = segment.memory()
         self._until_idle, self._features, self._advice = until_idle, features, advice
-        self._layouts: dict[int, Layout] = {}  # by key
-        self._pending: list[Request] = []  # received, and nobody's yet
         self._asked = False  # since idleness was last looked at
         self._service: Service | None = None  # that answers, while it does
         self._idle_since = self._looked = time.monotonic()
         self._open_then: set[tuple[int, int]] = set()  # requests without a reply at that look
         # Called with a timeout in ns; None: _fastpath.receive.
         self._receive: Callable[[int], int] | None = None
-        self._closed = False
+        self._turns = 0  # of receive() and of an asynchronous loop
 
     @property
     def runners(self) -> int:
@@ -97,11 +99,12 @@ class Receiving:
     @contextlib.contextmanager
     def _answering_with(self, service: Service) -> Iterator[None]:
         """In the block the service can end the loop, and counts replies that fail."""
-        self._service = service
+        self._service, self._conversion_reported = service, False
         try:
             yield
         finally:
-            self._service = None
+            if self._service is service:  # a stopped one may still compute while the next begins
+                self._service = None
 
     def _conversion_failed(self, error: ShmbridgeError) -> None:
         """A reply did not fit the dtype that its runner wants: the log gets the first one."""
@@ -139,6 +142,9 @@ class Receiving:
         """Waits for one request in `_pending`, which is empty. Else: a key, or -shmb_status."""
         requests = self._requests(timeout_ns)
         self._pending.extend(islice(requests, 1))
+        self._turns += 1
+        if self._turns % TURNS_PER_LOOK == 0:  # while requests flow, nothing else looks around
+            self._ends(-lib.SHMB_INTERRUPTED)
         return None if self._pending else requests.key
 
     def _loop(self) -> Iterator[Request]:

@@ -92,4 +92,5 @@ class Serving:
                     question.fail(error)
         finally:
             del questions  # its end tells waiting runners that no loop is running
-            host._serving = None
+            if host._serving is self:
+                host._serving = None

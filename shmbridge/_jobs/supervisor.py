@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from shmbridge._bridge import names, overview, segment
-from shmbridge.errors import calling
+from shmbridge.errors import calling, ending
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 WORK_FOLDER = "shmbridge-task-"  # how the names of work folders begin
@@ -61,7 +61,10 @@ class Report:
     @property
     def failure(self) -> str:
         """How it failed; "": it did not."""
-        return "" if self.status == 0 else self.limit or self.unstarted or f"status {self.status}"
+        if self.status == 0:
+            return ""
+        known = "its supervisor was killed" if self.status is None else ending(self.status)
+        return self.limit or self.unstarted or known
 
 
 def main() -> None:

@@ -45,8 +45,9 @@ def compile_source(words: Sequence[str], source: Path, to: Path, folder: Path) -
     job = [program, "-cc1", *BITCODE, *dependencies, *made[1:]]
     report, _ = supervised.run(job, cwd=folder, seconds=SECONDS)
     if report.failure:
-        errors = [line for line in report.stderr.splitlines() if "error:" in line]
-        raise ShmbridgeError("".join(errors[:1]) or f"{report.failure}: {report.stderr[-200:]}")
+        lines = [] if report.limit else report.stderr.splitlines()
+        error = next((line for line in lines if "error:" in line), "")
+        raise ShmbridgeError(error or f"{report.failure}: {report.stderr[-200:]}")
     command.write_bytes(flags)  # last: the rest is complete
 
 

@@ -1,11 +1,13 @@
 """`async for request in host`: an event loop answers compilers."""
 
 import asyncio
+import contextlib
+import threading
 
 import pytest
 from support.requests import evaluating
 
-from shmbridge import Host, connect
+from shmbridge import Host, ShmbridgeError, connect
 
 pytestmark = pytest.mark.timeout(60)  # instead of timing: what ought to end ends
 
@@ -68,3 +70,33 @@ def test_closing_or_idleness_ends_the_loop(name, new_name):
     asyncio.run(closing(Host(name)))
     with Host(new_name(), until_idle=0.1) as host:
         asyncio.run(loop(host))
+
+
+def test_a_forgotten_request_is_reported_while_others_flow(name, in_thread, caplog):
+    over, kept = threading.Event(), []
+
+    def ask():
+        with connect(name) as runner:
+            while not over.is_set():
+                runner.evaluate({"x": 1})
+
+    async def serve(host):
+        async for request in host:
+            if "y" in request:
+                kept.append(request)
+            else:
+                request.reply(1)
+            if caplog.records:
+                over.set()
+                return
+
+    with Host(name) as host:
+        asking = in_thread(ask)
+        forgotten = evaluating(in_thread, host, {"y": 1})
+        asyncio.run(serve(host))
+        kept.clear()  # its runner gets an error
+        host.close()
+    for call in (asking, forgotten):
+        with contextlib.suppress(ShmbridgeError):
+            call.result()
+    assert "no reply for a second" in caplog.text

@@ -138,7 +138,7 @@ def test_time_and_instructions_of_a_run(compiled):
     assert run_time()(program) > 0
     assert run_instructions()(program) > 3_000_000
     assert run_time("a")(program) > 0
-    with pytest.raises(InvalidError, match="status 1"):
+    with pytest.raises(InvalidError, match="exit 1"):
         run_time("b")(program)
 
 
@@ -159,7 +159,7 @@ def test_a_number_that_a_command_prints():
     assert printed(say, r"^cycles: (.*)$")(Path("0")) == -7000
     with pytest.raises(InvalidError, match="expected a number .*instructions: 1"):
         printed(say, r"seconds: (.*)")(Path("0"))
-    with pytest.raises(InvalidError, match="status 3"):
+    with pytest.raises(InvalidError, match="exit 3"):
         printed(say, r"cycles: (.*)")(Path("3"))
     with pytest.raises(InvalidError, match="found '1,234.5 or so'"):
         printed(["echo", "{output}"], "(.*)")(Path("1,234.5 or so"))
