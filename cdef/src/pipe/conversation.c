@@ -155,13 +155,15 @@ static void conversation_refuse(struct conversation *c, const char *why) {
 }
 
 /* The compiler left, and the next one may be there already. What is in the pipe is the next one's,
- * since a compiler leaves only after its answer; but one that was killed may have left a question
- * that was not read. The next one would get its answer, and from then on each answer one question
- * late. Nobody can tell whose the bytes are, so all are dropped, and the next one sees the end of
- * its pipe. In LLVM's bytes, a header shows where a compiler begins. */
+ * since a compiler leaves only after its answer; but one that was killed may have left an answer
+ * that it did not read, which goes, or a question that was not read. With either, the next one
+ * would get each answer one question late. Nobody can tell whose the bytes are, so all are dropped,
+ * and the next one sees the end of its pipe. In LLVM's bytes, a header shows where a compiler
+ * begins. */
 static void conversation_left(struct conversation *c) {
     bool mixed = c->dirty && c->phase != ASKING;
     if (mixed && c->protocol->resumes) return;
+    c->dirty = false; /* what the last one wrote is no byte of the next one */
     if (mixed) c->fresh = 0;
     conversation_end(c);
     if (mixed) conversation_refuse(c, "its bytes are lost among the last one's");

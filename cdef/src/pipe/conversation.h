@@ -60,7 +60,8 @@ void shmb_conversation_answer(struct conversation *c, shmb_runner *r, shmb_statu
 /* Ends the conversations whose compilers have closed their end: one inotify reports for all. The
  * end of the pipe does not tell, since the next compiler may have opened it already. */
 void shmb_conversations_note(shmb_pipe_server *server);
-/* Nobody writes to the pipe any more, and all was read. */
+/* Nobody writes to the pipe any more, and all was read, unless the compiler wrote before it had the
+ * whole answer. */
 void shmb_conversation_hung_up(struct conversation *c);
 
 #endif

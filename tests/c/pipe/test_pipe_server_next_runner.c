@@ -60,6 +60,20 @@ static void died_while_the_model_computed(struct compilers *s, bool looks) {
     client_close(&c);
 }
 
+/* What it asked is not taken for bytes of the one behind it, which said nothing. */
+static void died_asking_and_one_said_nothing(struct compilers *s, bool looks) {
+    struct client c = client_open(&s->pipes);
+    client_ask(&c, "dead");
+    int64_t key = compilers_receive(s, PATIENCE_MS);
+    client_close(&c);
+    CHECK(compilers_receive(s, 30) == -1);
+    c = client_open(&s->pipes);
+    c = replace(s, &c, looks);
+    compilers_answer(s, key); /* too late */
+    converse(s, &c, "next", "next!");
+    client_close(&c);
+}
+
 static void died_before_it_read(struct compilers *s, bool looks) {
     char byte;
     struct client c = client_open(&s->pipes);
@@ -154,6 +168,8 @@ int main(void) {
         died_in_its_frame(&s, looks);
         CHECK(compilers_receive(&s, 5) == -1);
         died_while_the_model_computed(&s, looks);
+        CHECK(compilers_receive(&s, 5) == -1);
+        died_asking_and_one_said_nothing(&s, looks);
         CHECK(compilers_receive(&s, 5) == -1);
         died_before_it_read(&s, looks);
         CHECK(compilers_receive(&s, 5) == -1);
