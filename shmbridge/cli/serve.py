@@ -70,7 +70,7 @@ def _inputs_and_calls(host: Host, model: Model) -> Iterator[str]:
         yield f"expects {', '.join(map(str, model.inputs.values()))}"
     if isinstance(host, LlvmHost):
         yield f"clang   {' '.join(host.flags('clang', *host.decisions or ['inline']))}"
-    elif "role=client" in host.url:
+    elif split(host.url)[1].get("role") == "client":
         yield "calls   compilers that open grpc://HOST:PORT?role=server, at the addresses above"
     else:
         url, name = host.url, host.url.removeprefix("shm://")

@@ -15,6 +15,7 @@ from shmbridge._host.layout import channel_of
 from shmbridge._host.request import Request, fail_with_status
 from shmbridge._native import lib
 from shmbridge._runner.runner import TypedRunner, handle_of
+from shmbridge._urls.options import split
 from shmbridge.logs import LogWriter
 
 SLICE = 0.25  # seconds between looks for runners that have left
@@ -187,9 +188,10 @@ class _Channel(threading.Thread):
 def _fixed(listen: str) -> list[str]:
     """The options that such a host does not take: it has as many channels as it names compilers,
     and pipes carry no deadline."""
-    if listen.partition("://")[0] in ("pipe", "llvm"):
+    where, options = split(listen)
+    if where.partition("://")[0] in ("pipe", "llvm"):
         return ["channels", "deadline"]
-    return ["channels"] if "role=client" in listen else []
+    return ["channels"] if options.get("role") == "client" else []
 
 
 def _room(target: str) -> dict[str, int]:
