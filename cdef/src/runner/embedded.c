@@ -296,9 +296,9 @@ static void *run_python(void *nothing) {
 
 bool shmb_embedded_begin(double seconds, struct error *e) {
     static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-    static int64_t late; /* when a Python that was started is; 0: none was */
+    static int64_t start; /* of the Python that we start, for every caller; 0: there is none */
     pthread_mutex_lock(&starting);
-    if (!late && !embedding.resolve && !*embedding.why && find_python(e)) {
+    if (!start && !embedding.resolve && !*embedding.why && find_python(e)) {
         sem_init(&ending, 0, 0);
         embedding.add_runner = add_runner;
         embedding.add_serdes = add_serdes;
@@ -307,12 +307,12 @@ bool shmb_embedded_begin(double seconds, struct error *e) {
             begin_package();
             python.PyGILState_Release(gil);
         } else if (shmb_library_thread(&main_thread, run_python)) {
-            late = later(shmb_clock_ns(), shmb_clock_span(seconds));
+            start = shmb_clock_ns();
         } else {
             snprintf(embedding.why, sizeof embedding.why, "there is no thread for Python");
         }
     }
-    int64_t until = late;
+    int64_t until = start ? later(start, shmb_clock_span(seconds)) : 0;
     pthread_mutex_unlock(&starting);
     while (until && !atomic_load(&began)) {
         if (shmb_clock_ns() > until)
