@@ -260,10 +260,13 @@ static int refuse(const char *folder, char **words) {
 }
 
 /* A stream that is closed must not become a file of ours, and children are waited for. Where stdout
- * is closed, a compiler prints nowhere, as clang does by itself, and a command of ours fails. */
-static void use_usual_streams_and_signals(bool compiles) {
+ * is closed, a command that works prints nowhere, as clang does by itself, and one that is there for
+ * what it prints fails. */
+static void use_usual_streams_and_signals(const char *command) {
+    static const char *const work[] = {"run", "serve", "relay", NULL};
+    bool works = command && shmb_listed(work, command);
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd != 1 || compiles ? O_RDWR : O_RDONLY);
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd != 1 || works ? O_RDWR : O_RDONLY);
     signal(SIGCHLD, SIG_DFL);
     signal(SIGPIPE, SIG_IGN); /* nobody need read our messages */
     signal(SIGXFSZ, SIG_IGN); /* a file that cannot grow is an error, as in Python */
@@ -271,7 +274,7 @@ static void use_usual_streams_and_signals(bool compiles) {
 
 int main(int argc, char **argv) {
     char self[PATH_MAX] = "", program[SHMB_PROGRAM_BYTES], why[SHMB_WHY_BYTES];
-    use_usual_streams_and_signals(argc > 1 && strcmp(argv[1], "run") == 0);
+    use_usual_streams_and_signals(argc > 1 ? argv[1] : NULL);
     /* without /proc, too */
     if (!realpath((const char *)getauxval(AT_EXECFN), self)) strcpy(self, "/"); /* no Python */
     self[shmb_file_name(self) - self - 1] = 0;

@@ -61,8 +61,10 @@ def main(begun: int | None) -> None:
 
 def program() -> None:
     """The command, by whatever name it was started: cdef/launcher starts it as shmbridge-python."""
-    if sys.stdout is None and sys.argv[1:2] != ["run"]:  # it is closed; cdef/launcher does the same
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
+    if sys.stdout is None:  # it is closed; cdef/launcher does the same
+        works = sys.argv[1:2] in (["run"], ["serve"], ["relay"])
+        os.dup2(os.open(os.devnull, os.O_RDWR if works else os.O_RDONLY), 1)
+        os.set_inheritable(1, True)  # what was opened may be 1 already
         sys.stdout = os.fdopen(1, "w")
     try:
         main(prog_name="shmbridge")  # click ends quietly where whoever read has seen enough

@@ -8,8 +8,10 @@ import time
 from functools import partial
 
 import pytest
+from support.cli import SHMBRIDGE as AS_MODULE
 from support.cli import X, evaluate, refused
 from support.processes import until
+from support.run import SHMBRIDGE
 
 import shmbridge
 from shmbridge._bridge import overview
@@ -59,6 +61,20 @@ def test_serve_escapes_control_characters_of_a_compiler(serve, name, verbose):
     with pytest.raises(shmbridge.ModelError):
         evaluate(name, x="\x1b[31mred\x9b0m\nno more")
     assert r"ValueError: \x1b[31mred\x9b0m\nno more" in serving.end()
+
+
+@pytest.mark.parametrize("program", [[SHMBRIDGE], AS_MODULE], ids=["launcher", "module"])
+def test_serve_and_what_a_model_starts_print_nowhere_if_stdout_is_closed(program, where, name):
+    (where / "prints.py").write_text("import os\ndef says(_): return os.system('echo hello')\n")
+    words = [*program, "serve", name, "--python", "prints:says", "--request-bytes", "64K"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    with subprocess.Popen(closed, cwd=where, stderr=subprocess.PIPE) as serving:
+        try:
+            with shmbridge.connect(name, connect_timeout=60) as runner:
+                assert runner.evaluate({"x": X}) == 0
+        finally:
+            serving.terminate()
+        assert (serving.communicate(timeout=60), serving.returncode) == ((None, b""), 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
