@@ -42,8 +42,8 @@ TRAININGS = {
     "ltable.c": ("lua", 1, 10, 2, WAYS),
     "5 workers": ("lua", 5, 10, 4, WAYS),
     "Lua": ("lua", 1, 3, 1, WAYS),
-    "zstd": ("zstd", 1, 2, 1, ("shm", "original")),
-    "SQLite": ("sqlite", 1, 2, 1, ("shm", "original")),
+    "zstd": ("zstd", 1, 2, 1, WAYS),
+    "SQLite": ("sqlite", 1, 2, 1, WAYS),
 }
 LIMIT = 600.0  # seconds of a compilation
 
