@@ -218,9 +218,13 @@ static const char *open_model(const char *weights, void **state) {
     if (!s) return "no memory for the model";
     for (size_t i = 0; feeds[i]; i++)
         s->fed[i] = find(s, feeds[i], Model::StaticArgNames(), Model::ArgIndexToBufferIndex());
-    for (size_t i = 0; fetches[i]; i++)
+    for (size_t i = 0; fetches[i]; i++) {
         s->fetched[i] =
             find(s, fetches[i], Model::StaticResultNames(), Model::ResultIndexToBufferIndex());
+        if (s->fetched[i] != &s->unused) continue;
+        delete s;
+        return "XLA does not name an output: this version of TensorFlow is not supported";
+    }
     const auto constants = Model::EmbeddedConstantBuffers();
     size_t next = 0;
     bool enough = true;

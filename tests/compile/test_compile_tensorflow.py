@@ -13,6 +13,7 @@ tf = pytest.importorskip(
 from support.compiling import compile  # noqa: E402
 
 import shmbridge  # noqa: E402
+from shmbridge._compile import tensorflow  # noqa: E402
 from shmbridge.errors import InvalidError  # noqa: E402
 
 
@@ -96,3 +97,10 @@ def test_what_cannot_be_compiled(saved, tmp_path):
 def test_a_folder_that_is_no_saved_model(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"junk")
     assert "expected a TensorFlow SavedModel" in compile(tmp_path, "-o", tmp_path / "m.so", code=1)
+
+
+def test_an_output_that_xla_does_not_name_is_an_error(saved, tmp_path, monkeypatch):
+    names = tensorflow._names
+    monkeypatch.setattr(tensorflow, "_names", lambda prefix, ports: names(f"{prefix}new_", ports))
+    said = compile(saved, "-o", tmp_path / "m.so", "--dim", "x:0=40", code=1)
+    assert "XLA does not name an output: this version" in said and os.listdir(tmp_path) == []
