@@ -3,7 +3,7 @@
     python bench integration [--json FILE]
 
 plug-ins  of the examples: lines of code, those among them that use the library, bytes of the built
-          file
+          file, seconds of the build
 by hand   lines of the functions that ask this folder's policy, or POSET-RL's, through a protocol of
           one's own, and of those that do it with the library
 compilers clang with the inliner's plug-in: bytes of the files that it loads, threads and memory, by URL
@@ -107,10 +107,12 @@ def plugins(folder: Path) -> list[dict[str, Any]]:
     for name in PLUGINS:
         sources = [*(EXAMPLES / name).glob("*.cpp"), *(EXAMPLES / name).glob("*.h")]
         code = [line for source in sources for line in lines(source)]
+        start = time.monotonic()
         built = build_plugin(22, folder / name, EXAMPLES / name)
+        seconds = time.monotonic() - start
         using = sum(bool(USES.search(line)) for line in code)
-        row = {"name": name, "lines": len(code), "using": using, "bytes": built.stat().st_size}
-        rows.append(row)
+        size = {"bytes": built.stat().st_size, "seconds": seconds}
+        rows.append({"name": name, "lines": len(code), "using": using} | size)
     return rows
 
 

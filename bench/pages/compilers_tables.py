@@ -12,7 +12,8 @@ def inline(found: Found) -> list[str]:
     rows = []
     for way in found["ways"]:
         row = [f"`{way['way']}`", span(per(way["seconds"], plain["seconds"]))]
-        row.append(f"{statistics.median(way['host_cpu_seconds']):.2f} s")
+        cpu = statistics.median(way["host_cpu_seconds"])
+        row.append(f"{cpu:.2f} s" if cpu else "-")  # of no host, or of another way's
         if rounds := way["question_us"]:
             p99 = span([each["p99"] for each in rounds])
             row += [span(way["us_per_question_over_aot"]), p99]
@@ -64,10 +65,16 @@ def integration(found: Found) -> list[str]:
         return f"{size / 1000:.0f} kB" if size < 1e6 else f"{size / 1e6:.0f} MB"
 
     rows = [
-        [f"`{each['name']}`", each["lines"], each["using"], kilobytes(each["bytes"])]
+        [
+            f"`{each['name']}`",
+            each["lines"],
+            each["using"],
+            kilobytes(each["bytes"]),
+            f"{each['seconds']:.1f} s",
+        ]
         for each in found["rows"]
     ]
-    head = ["plug-in", "lines of code", "that use the library", "built"]
+    head = ["plug-in", "lines of code", "that use the library", "built", "in"]
     hand = [[each["name"], each["compiler"], each["model"]] for each in found["by hand"]]
     plain, *others = found["compilers"]
     loads = [["`plain`", "-", plain["threads"], f"{plain['memory'] / 1e6:.0f} MB"]]
@@ -93,10 +100,8 @@ def training(found: Found) -> list[str]:
             its, shm = ([t[-1] for t in each["ways"].get(name, [])] for name in (way, "shm"))
             ratio = f"{span(shm)} s" if way == "shm" else span(per(its, shm)) if its else "-"
             rows[-1].append(ratio)
-    same = "the same" if all(each["same"] for each in found["rows"]) else "DIFFERENT"
-    text = f"All URLs ended with {same} weights."
     head = ["time / shm", *(each["name"] for each in found["rows"])]
-    return [*caption(f"{text} {conditions(found)}"), *table(head, rows)]
+    return [*caption(conditions(found)), *table(head, rows)]
 
 
 def tuned(found: Found) -> list[str]:

@@ -37,12 +37,12 @@ struct Options {
 };
 
 // A pipeline; none: the action ends the episode.
-using Action = std::optional<ModulePassManager>;
+using Passes = std::optional<ModulePassManager>;
 
 // One module's sequence of actions.
 class Phases final : public shmbridge::Environment {
 public:
-    Phases(Module &M, ModuleAnalysisManager &MAM, std::vector<Action> &Actions, const Options &Opts)
+    Phases(Module &M, ModuleAnalysisManager &MAM, std::vector<Passes> &Actions, const Options &Opts)
         : M(M), MAM(MAM), Actions(Actions), Opts(Opts), Used(Actions.size()) {}
 
     std::vector<int64_t> Chosen; // the actions, in order
@@ -95,14 +95,14 @@ private:
 
     Module &M;
     ModuleAnalysisManager &MAM;
-    std::vector<Action> &Actions;
+    std::vector<Passes> &Actions;
     const Options &Opts;
     std::vector<float> Used; // how often, by action
 };
 
 class PhaseOrdering : public PassInfoMixin<PhaseOrdering> {
 public:
-    PhaseOrdering(Options Opts, std::vector<Action> Actions, ModulePassManager Oz)
+    PhaseOrdering(Options Opts, std::vector<Passes> Actions, ModulePassManager Oz)
         : Opts(std::move(Opts)), Actions(std::move(Actions)), Oz(std::move(Oz)) {
         Always.addPass(AlwaysInlinerPass());
     }
@@ -118,7 +118,7 @@ public:
         }
         if (Opts.Print) {
             errs() << Name << ": " << M.getSourceFileName() << ": actions";
-            for (int64_t Action : Chosen) errs() << ' ' << Action;
+            for (int64_t Number : Chosen) errs() << ' ' << Number;
             errs() << ": " << Before << " -> " << M.getInstructionCount() << " instructions\n";
         }
         return PreservedAnalyses::none();
@@ -142,7 +142,7 @@ private:
     }
 
     Options Opts;
-    std::vector<Action> Actions;
+    std::vector<Passes> Actions;
     ModulePassManager Oz;
     ModulePassManager Always; // `always_inline` is not a choice: LLVM obeys it at -O0, too
 };
@@ -167,16 +167,16 @@ Expected<Options> parseOptions(StringRef Text) {
     return Opts;
 }
 
-Expected<std::vector<Action>> readActions(PassBuilder &PB, const std::string &File) {
+Expected<std::vector<Passes>> readActions(PassBuilder &PB, const std::string &File) {
     auto Text = MemoryBuffer::getFile(File, /*IsText=*/true);
     if (!Text) return createStringError(File + ": " + Text.getError().message());
-    std::vector<Action> Actions;
+    std::vector<Passes> Actions;
     SmallVector<StringRef> Lines;
     (*Text)->getBuffer().split(Lines, '\n');
     for (size_t Number = 0; Number < Lines.size(); ++Number) {
         StringRef Line = Lines[Number].split('#').first.trim();
         if (Line.empty()) continue;
-        Action &Added = Actions.emplace_back();
+        Passes &Added = Actions.emplace_back();
         if (Line == "stop") continue;
         if (Error E = PB.parsePassPipeline(Added.emplace(), Line))
             return createStringError(File + ":" + Twine(Number + 1) + ": expected a pipeline as " +
@@ -190,7 +190,7 @@ Expected<std::vector<Action>> readActions(PassBuilder &PB, const std::string &Fi
 Error addPass(PassBuilder &PB, StringRef Text, ModulePassManager &MPM) {
     Expected<Options> Opts = parseOptions(Text);
     if (!Opts) return Opts.takeError();
-    Expected<std::vector<Action>> Actions = readActions(PB, Opts->Actions);
+    Expected<std::vector<Passes>> Actions = readActions(PB, Opts->Actions);
     if (!Actions) return Actions.takeError();
     ModulePassManager Oz = PB.buildPerModuleDefaultPipeline(OptimizationLevel::Oz);
     MPM.addPass(PhaseOrdering(std::move(*Opts), std::move(*Actions), std::move(Oz)));
