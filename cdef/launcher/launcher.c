@@ -260,7 +260,7 @@ static int refuse(const char *folder, char **words) {
 }
 
 /* A stream that is closed must not become a file of ours, and children are waited for. Where stdout
- * is closed, a command that works prints nowhere, as clang does by itself, and one that is there for
+ * is closed, a command that works prints nowhere, as clang does by itself, and one whose purpose is
  * what it prints fails. */
 static void use_usual_streams_and_signals(const char *command) {
     static const char *const work[] = {"run", "serve", "relay", NULL};

@@ -85,7 +85,7 @@ def test_the_c_compiler_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", f"{tmp_path}/cc -x")
     model = onnx_models.two_minus(tmp_path / "m.onnx")
     said = compile(model, "-o", tmp_path / "m.so", code=1)
-    assert "cc -x -O3" in said and "status 3" in said and "out of order" in said
+    assert "cc -x -O3" in said and "exit 3" in said and "out of order" in said
     monkeypatch.setenv("CC", "no-such-compiler")
     assert "install gcc" in compile(model, "-o", tmp_path / "m.so", code=1)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cc", "m.onnx"]

@@ -2,8 +2,8 @@
 # Outside its handles, libshmbridge.a writes only to these static variables: what a fork and the watchdog need, Python,
 # registered runners and SerDes, and whether a message was printed.
 # Usage: test_static_state.sh INCLUDE_DIRECTORY LIBSHMBRIDGE_A ...
-expected="embedded:began embedded:embedding embedded:ended embedded:ending embedded:executable embedded:inside embedded:late
-    embedded:main_thread embedded:owner embedded:python embedded:seen embedded:starting fork:handles fork:mutex fork:once llvm:said
+expected="embedded:began embedded:embedding embedded:ended embedded:ending embedded:executable embedded:inside
+    embedded:main_thread embedded:owner embedded:python embedded:seen embedded:start embedded:starting fork:handles fork:mutex fork:once llvm:said
     plugin:known runner:said serdes:known watchdog:all watchdog:mutex watchdog:once watchdog:running watchdog:sooner watchdog:wakes"
 found=$(objdump -t "$2" | awk '
     /file format/ { file = $1; sub(/\.c\.o:/, "", file) }
